@@ -16,9 +16,9 @@ from orchestrator import Context, Graph, Limits, Outcome, Retry, Update, extend,
 from orchestrator.errors import StepError
 from orchestrator.graph import Migration
 from orchestrator.models import assistant, user
-from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
+from orchestrator.nodes import ITEM, Ask, CallModel, CallProtocol, Compact, Observe, ReadReply, Rule, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
+from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening, watching
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -103,7 +103,7 @@ EDGES = """
     read     -> deal     : calls
     deal     -> act      : each pending
     act      -> observe
-    observe  -> {entry}  : more
+    observe  -> {more}   : more
     observe  -> conclude : spent
     observe  -> END      : finished
     conclude -> read_answer
@@ -130,12 +130,14 @@ def chat(
     on_error: Literal["raise", "observe"] = "observe",
     protocol: CallProtocol = "native",
     system: str = SYSTEM,
-    keep: int | None = 40,
+    keep: int | None = None,
     deadline: float | None = None,
     parallel_tool_calls: bool | None = None,
     on_busy: Literal["reject", "queue", "interrupt"] = "reject",
     context: ContextPolicy = "compact",
     offload: int | None = 8_000,
+    loops: int | None = None,
+    result_rules: Collection[Rule] = (),
 ) -> Graph:
     """Return the strategy as a graph, to run with a model and tools, and optionally a first question.
 
@@ -156,35 +158,39 @@ def chat(
             reason.
         protocol: the form of tool calls: the provider's own, or a form of text.
         system: the system message.
-        keep: the model sees at least this many of the latest messages; None for all.
+        keep: the model sees at least this many of the latest messages, without a summary of the others; None for all.
         deadline: seconds that the user has to continue.
         parallel_tool_calls: whether the model may make several calls at once.
         on_busy: what happens to a message (`Executor.send(run_id, "ask", text)`) that arrives during a turn, see `Ask`.
             `interrupt`: calls and replies in progress end, no others start, and the message is the next turn.
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
-            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
-            that was too long.
+            in place of each older result, and a summary when that is not enough (`clear`), or nothing. If the window is
+            not known, it acts after a request that was too long.
         offload: number of characters of a result above which the model is shown its start and end, and is offered a
             tool `read_result` that reads the rest; None for no such tool, see `Execute`.
+        loops: number of equal calls with equal results after which the model has to answer without tools; None: it may
+            repeat itself. See `LoopGuard`.
+        result_rules: rules by which results of tools are changed or withheld before the model sees them, see `Guard`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
     """
-    given = {"on_denied": on_denied, "on_error": on_error, "context": context}
-    check_options("chat", max_steps=max_steps, seconds=max_seconds, **given)
-    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
-        raise ValueError("chat: max_steps must be at least 1, and max_seconds more than 0")
+    _check(max_steps, max_seconds, on_denied=on_denied, on_error=on_error, context=context)
+    shorten, when_long = shortening(context, "think")
+    usage = "context_usage" if shorten else None
     think = CallModel(
         system=system,
         question="question",
         protocol=protocol,
         keep=keep,
         parallel_tool_calls=parallel_tool_calls,
+        usage=usage,
         retry=Retry(),
     )
-    call = one_call(confirm, on_denied, on_error, offload)
-    shorten, when_long = shortening(context)
-    shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
+    call = one_call(confirm, on_denied, on_error, offload, result_rules)
+    shorten_last, when_last = shortening(context, "conclude", suffix="_answer")
+    entry = next(iter(shorten), "think")
+    watch, when_watched, more = watching(loops, entry)
     asking = ", ".join(("think", "read", "conclude", "read_answer", *shorten, *shorten_last))
     graph = Graph(
         name=name,
@@ -194,23 +200,29 @@ def chat(
         nodes={
             "heard": heard,
             "think": think,
-            "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
+            "read": ReadReply(protocol=protocol, usage=usage),
             "deal": deal,
             "act": Subgraph(call, inputs={"call": ITEM}, outputs={"messages": "message"}),
             "observe": Observe(rounds="rounds", most=max_steps, join="all"),
             "conclude": think.with_(system=SYSTEM_WITHOUT_TOOLS, tools_offered=False, parallel_tool_calls=None),
-            "read_answer": ReadReply(protocol=protocol, tools_offered=False),
+            "read_answer": ReadReply(protocol=protocol, tools_offered=False, usage=usage),
             "ask": Ask(prompt="{answer}", show=("answer",), answer="question", deadline=deadline, on_busy=on_busy),
             "sorry": sorry,
             "left": left,
-            **(shorten | shorten_last),
+            **(shorten | shorten_last | watch),
         },
-        edges=EDGES.format(entry=next(iter(shorten), "think"), asking=asking) + when_long + when_last,
+        edges=EDGES.format(entry=entry, more=more, asking=asking) + when_long + when_last + when_watched,
         output="answer",
         limits=Limits(steps=10_000, seconds=max_seconds),
-        migrations=[Migration(accept=True)] if shorten or offload else (),  # runs from before `context` and `offload`
+        migrations=[Migration(accept=True)],  # runs from before `context`, `offload`, and another default of `keep`
     )
     return graph.with_tools(tools).with_model(model)
+
+
+def _check(max_steps: int, max_seconds: float | None, **choices: str) -> None:
+    check_options("chat", max_steps=max_steps, seconds=max_seconds, **choices)
+    if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
+        raise ValueError("chat: max_steps must be at least 1, and max_seconds more than 0")
 
 
 graph = chat()

@@ -23,7 +23,10 @@ from orchestrator.nodes import (
     Compact,
     Confirm,
     Execute,
+    Guard,
+    LoopGuard,
     ReadReply,
+    Rule,
     Subgraph,
 )
 from orchestrator.spelling import checks_names
@@ -33,7 +36,7 @@ from orchestrator.values import check_options
 ONE_CALL = """
     START   -> check
     check   -> END     : invalid
-    execute -> END
+    execute -> {after}
 """
 CONFIRMED = """
     check   -> confirm : valid
@@ -45,6 +48,12 @@ WHEN_DENIED = """
 UNCONFIRMED = """
     check   -> execute : valid
 """
+GUARDED = """
+    guard   -> END     : passed
+"""
+WHEN_WITHHELD = """
+    guard   -> END     : stopped
+"""
 
 
 def one_call(
@@ -52,6 +61,7 @@ def one_call(
     on_denied: Literal["raise", "observe"] = "observe",
     on_error: Literal["raise", "observe"] = "observe",
     offload: int | None = None,
+    result_rules: Collection[Rule] = (),
 ) -> Graph:
     """Return the graph of one call: check it, ask for approval, make it. Its message contains the result.
 
@@ -61,12 +71,20 @@ def one_call(
         on_error: what happens if a call cannot be made: the run fails with `AgentError`, or the model receives the
             reason.
         offload: number of characters above which the message shows an excerpt of the result, see `Execute`.
+        result_rules: rules by which a result is changed or withheld before the model sees it, see `Guard`.
     """
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
         "execute": Execute(call="call", message="message", result=None, on_failure="observe", offload=offload),
     }
-    edges = ONE_CALL + (UNCONFIRMED if confirm is None else CONFIRMED)
+    edges = ONE_CALL.format(after="guard" if result_rules else "END")
+    edges += UNCONFIRMED if confirm is None else CONFIRMED
+    if result_rules:
+        guard = Guard(value="message", rules=tuple(result_rules), retry=Retry())
+        if "ask" in guard.outcomes:
+            raise ValueError("result_rules: a result is changed or stopped, this graph has no step that asks about it")
+        nodes["guard"] = guard
+        edges += GUARDED + (WHEN_WITHHELD if "stopped" in guard.outcomes else "")
     if confirm is not None:
         ask = Confirm(tool="tool", args="args", call="call", message="message", from_risk=confirm)
         nodes["confirm"] = ask if on_denied == "observe" else ask.with_(on_denied="raise")
@@ -91,30 +109,59 @@ class FunctionCallState(CallModel.State, ReadReply.State):
 
 ContextPolicy: TypeAlias = Literal["compact", "clear", "none"]
 """What keeps a conversation within the model's window: see `shortening`."""
-SHORTENED = """
-    {name} -> {asks} : done
-    {name} -> {asks} : {shortened}
-    {asks} -> {name} : too_long
+COMPACTED = """
+    {compact} -> {then} : done
+    {compact} -> {then} : compacted
+"""
+CLEARED = """
+    {clear} -> {then}    : done
+    {clear} -> {compact} : cleared
+    {clear} -> {compact} : too_long
 """
 
 
-def shortening(context: ContextPolicy, asks: str = "think", name: str = "") -> tuple[dict[str, Node], str]:
-    """Return the node, by its name, that keeps a conversation within the model's window, and its edges.
+def shortening(context: ContextPolicy, *asks: str, suffix: str = "") -> tuple[dict[str, Node], str]:
+    """Return the nodes that keep a conversation within the window, the first one first, and their edges.
 
     Args:
-        context: `compact`: a summary replaces the older rounds. `clear`: one line replaces each older result of a tool.
-            `none`: there is no such node.
-        asks: name of the node that asks.
-        name: name of the node. Default: that of `context`.
+        context: `compact`: a summary replaces the older rounds. `clear`: one line replaces each older result of a tool,
+            and a summary the older rounds when that is not enough. `none`: there is no such node.
+        asks: names of the nodes that ask; the last one is asked with the shorter conversation.
+        suffix: end of the names of the nodes.
     """
-    kinds: dict[str, Node] = {
-        "compact": Compact(usage="context_usage", retry=Retry()),
-        "clear": ClearResults(usage="context_usage"),
-    }
     if context == "none":
         return {}, ""
-    name, shortened = name or context, "compacted" if context == "compact" else "cleared"
-    return {name: kinds[context]}, SHORTENED.format(name=name, asks=asks, shortened=shortened)
+    compact = f"compact{suffix}"
+    nodes: dict[str, Node] = {compact: Compact(usage="context_usage", retry=Retry())}
+    edges = COMPACTED.format(compact=compact, then=asks[-1])
+    if context == "clear":
+        clear = f"clear{suffix}"
+        nodes = {clear: ClearResults(usage="context_usage"), **nodes}
+        edges += CLEARED.format(clear=clear, compact=compact, then=asks[-1])
+    return nodes, f"{edges}    {', '.join(asks)} -> {next(iter(nodes))} : too_long\n"
+
+
+def last_answer_nodes(context: ContextPolicy, conclude: Node) -> tuple[dict[str, Node], str]:
+    """Return the nodes that ask for an answer after a spent limit, and the edges that shorten their conversation.
+
+    After a spent limit no node runs twice, so another one asks again.
+    """
+    shorten, when_long = shortening(context, "conclude", "conclude_again", suffix="_answer")
+    nodes = {"conclude": conclude, **shorten, **({"conclude_again": conclude} if shorten else {})}
+    return nodes, when_long + ("    conclude_again -> read_answer\n" if shorten else "")
+
+
+def watching(loops: int | None, then: str) -> tuple[dict[str, Node], str, str]:
+    """Return the node that notices repeated calls, its edges, and where the results of calls go on to.
+
+    Args:
+        loops: the number of equal calls at which the model has to answer; None for no such node.
+        then: the node that asks the model again.
+    """
+    if loops is None:
+        return {}, "", then
+    edges = f"    watch -> {then}\n    watch -> conclude : loop\n"
+    return {"watch": LoopGuard(most=loops)}, edges, "watch"
 
 
 @node(effect="pure", join="all")

@@ -13,9 +13,9 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry, node
 from orchestrator.graph import Migration, Node
-from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Rule, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
+from orchestrator.strategies.function_call import ContextPolicy, last_answer_nodes, one_call, shortening, watching
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -48,16 +48,18 @@ EDGES = """
     read    -> act     : calls each pending
     read    -> END     : answer
     act     -> observe
-    observe -> {entry} : more
+    observe -> {more} : more
     observe -> END     : finished
 """
 WHEN_SPENT = """
     observe -> give_up : spent
     give_up -> END
 """
-LAST_ANSWER = """
+WHEN_SPENT_ASKED = """
     observe     -> conclude : spent
     *           -> conclude : exhausted
+"""
+LAST_ANSWER = """
     conclude    -> read_answer
     read_answer -> conclude : again
     read_answer -> END      : answer
@@ -81,6 +83,8 @@ def function_call_agent(
     parallel_tool_calls: bool | None = None,
     context: ContextPolicy = "compact",
     offload: int | None = 8_000,
+    loops: int | None = None,
+    result_rules: Collection[Rule] = (),
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
@@ -102,10 +106,13 @@ def function_call_agent(
         system: the system message; empty: none.
         parallel_tool_calls: whether the model may make several calls at once.
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
-            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
-            that was too long.
+            in place of each older result, and a summary when that is not enough (`clear`), or nothing. If the window is
+            not known, it acts after a request that was too long.
         offload: number of characters of a result above which the model is shown its start and end, and is offered a
             tool `read_result` that reads the rest; None for no such tool, see `Execute`.
+        loops: number of equal calls with equal results after which the model has to answer without tools; None: it may
+            repeat itself. See `LoopGuard`.
+        result_rules: rules by which results of tools are changed or withheld before the model sees them, see `Guard`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -114,27 +121,39 @@ def function_call_agent(
     check_options("function_call_agent", max_steps=max_steps, seconds=max_seconds, **given)
     if max_steps < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("function_call_agent: max_steps must be at least 1, and max_seconds more than 0")
+    shorten, edges = shortening(context, "think")
     think = CallModel(
-        system=system, question="question", protocol=protocol, parallel_tool_calls=parallel_tool_calls, retry=Retry()
+        system=system,
+        question="question",
+        protocol=protocol,
+        parallel_tool_calls=parallel_tool_calls,
+        usage="context_usage" if shorten else None,
+        retry=Retry(),
     )
-    shorten, edges = shortening(context)
     nodes: dict[str, Node] = {
         "think": think,
         "read": ReadReply(protocol=protocol, usage="context_usage" if shorten else None),
         "act": Subgraph(
-            one_call(confirm, on_denied, on_error, offload), inputs={"call": ITEM}, outputs={"messages": "message"}
+            one_call(confirm, on_denied, on_error, offload, result_rules),
+            inputs={"call": ITEM},
+            outputs={"messages": "message"},
         ),
         "observe": Observe(rounds="rounds", most=max_steps, join="all"),
         **shorten,
     }
-    if last_answer:
+    entry = next(iter(shorten), "think")
+    watch, when_watched, more = watching(loops, entry)
+    nodes |= watch
+    spent = WHEN_SPENT_ASKED if last_answer else WHEN_SPENT
+    if last_answer or watch:
         words = f"{system}\n\n{SYSTEM_AT_THE_END}" if system else SYSTEM_AT_THE_END
-        nodes["conclude"] = think.with_(system=words, tools_offered=False, parallel_tool_calls=None)
-        nodes["read_answer"] = ReadReply(protocol=protocol, tools_offered=False)
-        shorten_last, when_last = shortening(context, "conclude", f"{context}_answer")
-        nodes |= shorten_last
+        last, when_last = last_answer_nodes(
+            context, think.with_(system=words, tools_offered=False, parallel_tool_calls=None)
+        )
+        nodes |= {**last, "read_answer": ReadReply(protocol=protocol, tools_offered=False)}
+        spent += LAST_ANSWER
         edges += when_last
-    else:
+    if not last_answer:
         nodes["give_up"] = give_up
     graph = Graph(
         name=name,
@@ -142,7 +161,7 @@ def function_call_agent(
         state=LongFunctionCallAgentState if shorten else FunctionCallAgentState,
         input="question",
         nodes=nodes,
-        edges=EDGES.format(entry=next(iter(shorten), "think")) + (LAST_ANSWER if last_answer else WHEN_SPENT) + edges,
+        edges=EDGES.format(entry=entry, more=more) + spent + edges + when_watched,
         output="answer",
         limits=Limits(steps=10_000 * max_steps, seconds=max_seconds),  # enough for as many calls as a reply can contain
         migrations=[Migration(accept=True)] if shorten or offload else (),  # runs from before `context` and `offload`

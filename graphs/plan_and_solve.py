@@ -13,9 +13,10 @@ from collections.abc import Collection
 from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
-from orchestrator.graph import Node
+from orchestrator.graph import Migration, Node
 from orchestrator.nodes import Advance, CallProtocol, Complete, Constrain, Plan, ReadPlan, Subgraph
 from orchestrator.spelling import checks_names
+from orchestrator.strategies.function_call import ContextPolicy
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
@@ -72,6 +73,8 @@ def plan_and_solve(
     max_rounds: int = 5,
     protocol: CallProtocol = "native",
     constrain: Constrain = "auto",
+    context: ContextPolicy = "compact",
+    offload: int | None = 8_000,
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, models and tools. Its output is the last step's result.
 
@@ -93,11 +96,16 @@ def plan_and_solve(
         max_rounds: rounds of calls in one step after which the run fails with a `ValueError`.
         protocol: the form of the solver's tool calls: the provider's own, or a form of text.
         constrain: `auto`: ask for the plan by a JSON Schema, which many servers enforce. `never`: only in words.
+        context: what keeps the solver's conversation within its model's window: a summary of older rounds (`compact`),
+            one line in place of each older result, and a summary when that is not enough (`clear`), or nothing. If the
+            window is not known, it acts after a request that was too long.
+        offload: number of characters of a result above which the solver is shown its start and end, and is offered a
+            tool `read_result` that reads the rest; None for no such tool, see `Execute`.
 
     Raises:
         ValueError: `max_steps`, `max_rounds` or `max_seconds` is not positive, or an option has another type or value.
     """
-    given = {"on_denied": on_denied, "on_error": on_error, "constrain": constrain}
+    given = {"on_denied": on_denied, "on_error": on_error, "constrain": constrain, "context": context}
     check_options("plan_and_solve", max_steps=max_steps, max_rounds=max_rounds, seconds=max_seconds, **given)
     if max_steps < 1 or max_rounds < 1 or (max_seconds is not None and max_seconds <= 0):
         raise ValueError("plan_and_solve: max_steps and max_rounds must be at least 1, and max_seconds more than 0")
@@ -109,7 +117,8 @@ def plan_and_solve(
         confirm=confirm,
         on_denied=on_denied,
         on_error=on_error,
-        context="none",  # each step begins a new conversation
+        context=context,
+        offload=offload,
     )
     own = agent.limits.steps
     steps = None if own is None else 4 + max_steps * (2 + own)  # one step may use everything that the solver is allowed
@@ -134,6 +143,7 @@ def plan_and_solve(
         edges=EDGES + (WHEN_SPENT if last_answer else ""),
         output="answer",
         limits=Limits(steps=steps, visits={"solve": max_steps}, seconds=max_seconds),
+        migrations=[Migration(accept=True)] if context != "none" or offload else (),  # runs from before these options
     )
     return graph.with_tools(tools)
 

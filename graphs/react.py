@@ -13,9 +13,9 @@ from typing import Literal
 
 from orchestrator import Graph, Limits, Retry
 from orchestrator.graph import Migration, Node
-from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Subgraph
+from orchestrator.nodes import ITEM, CallModel, CallProtocol, Compact, Observe, ReadReply, Rule, Subgraph
 from orchestrator.spelling import checks_names
-from orchestrator.strategies.function_call import ContextPolicy, one_call, shortening
+from orchestrator.strategies.function_call import ContextPolicy, last_answer_nodes, one_call, shortening, watching
 from orchestrator.tools import Risk
 from orchestrator.values import check_options
 
@@ -66,7 +66,7 @@ EDGES = """
     read    -> act     : calls each pending
     read    -> END     : answer
     act     -> observe
-    observe -> {entry} : more
+    observe -> {more} : more
     observe -> END     : finished
 """
 WHEN_CORRECTED = """
@@ -77,6 +77,8 @@ WHEN_UNREADABLE = """
 """
 WHEN_SPENT = """
     *           -> conclude : exhausted
+"""
+CONCLUDED = """
     conclude    -> read_answer
     read_answer -> END      : answer
     conclude, read_answer -> END : error
@@ -103,6 +105,8 @@ def react(
     parallel_tool_calls: bool | None = None,
     context: ContextPolicy = "compact",
     offload: int | None = 8_000,
+    loops: int | None = None,
+    result_rules: Collection[Rule] = (),
 ) -> Graph:
     """Return the strategy as a graph, to run with a question, a model and tools. Its output is the answer, a text.
 
@@ -132,10 +136,13 @@ def react(
             reason as an observation, as in the paper.
         parallel_tool_calls: whether the model may make several calls at once.
         context: what keeps the conversation within the model's window: a summary of older rounds (`compact`), one line
-            in place of each older result (`clear`), or nothing. If the window is not known, it acts after a request
-            that was too long.
+            in place of each older result, and a summary when that is not enough (`clear`), or nothing. If the window is
+            not known, it acts after a request that was too long.
         offload: number of characters of a result above which the model is shown its start and end, and is offered a
             tool `read_result` that reads the rest; None for no such tool, see `Execute`.
+        loops: number of equal calls with equal results after which the model has to answer without tools; None: it may
+            repeat itself. See `LoopGuard`.
+        result_rules: rules by which results of tools are changed or withheld before the model sees them, see `Guard`.
 
     Raises:
         ValueError: `max_steps` or `max_seconds` is not positive, or an option has another type or value.
@@ -146,7 +153,7 @@ def react(
         raise ValueError("react: max_steps must be at least 1, and max_seconds more than 0")
     in_words = protocol == "bracket"
     finish = "Finish" if in_words else ""
-    shorten, when_long = shortening(context)
+    shorten, when_long = shortening(context, "think")
     nodes: dict[str, Node] = {
         "think": CallModel(
             system=(SYSTEM_IN_WORDS if in_words else SYSTEM) if system is None else system,
@@ -155,6 +162,7 @@ def react(
             tools_prompt=TOOLS_IN_WORDS if in_words else None,
             finish=finish,
             parallel_tool_calls=parallel_tool_calls,
+            usage="context_usage" if shorten else None,
             retry=Retry(),
         ),
         "read": ReadReply(
@@ -166,17 +174,22 @@ def react(
             usage="context_usage" if shorten else None,
         ),
         "act": Subgraph(
-            one_call(confirm, on_denied, on_error, offload), inputs={"call": ITEM}, outputs={"messages": "message"}
+            one_call(confirm, on_denied, on_error, offload, result_rules),
+            inputs={"call": ITEM},
+            outputs={"messages": "message"},
         ),
         "observe": Observe(rounds="rounds", join="all"),
         **shorten,
     }
-    edges = EDGES.format(entry=next(iter(shorten), "think")) + when_long
+    entry = next(iter(shorten), "think")
+    watch, when_watched, more = watching(loops, entry)
+    nodes |= watch
+    edges = EDGES.format(entry=entry, more=more) + when_long + when_watched
     edges += (WHEN_CORRECTED if retries else "") + (WHEN_UNREADABLE if on_unreadable == "observe" else "")
-    if last_answer:
+    if last_answer or watch:
         last, when_last = _last_answer(protocol, finish, context)
         nodes |= last
-        edges += WHEN_SPENT + when_last
+        edges += (WHEN_SPENT if last_answer else "") + CONCLUDED + when_last
     graph = Graph(
         name=name,
         description="Think, call tools, observe the results; repeat until the question is answered.",
@@ -203,8 +216,10 @@ def _last_answer(protocol: CallProtocol, finish: str, context: ContextPolicy) ->
         tools_prompt=LAST_ACTION if finish else None,
         finish=finish,
         tools_offered=False,
+        usage=None if context == "none" else "context_usage",
         retry=Retry(),
     )
+    nodes, edges = last_answer_nodes(context, conclude)
     read_answer = ReadReply(protocol=protocol, finish=finish, tools_offered=False, retries=0)
-    shorten, when_long = shortening(context, "conclude", f"{context}_answer")
-    return {"conclude": conclude, "read_answer": read_answer, **shorten}, when_long
+    failing = "    conclude_again -> END : error\n" if "conclude_again" in nodes else ""
+    return {**nodes, "read_answer": read_answer}, edges + failing

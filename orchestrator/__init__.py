@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from orchestrator.comparison import compare
     from orchestrator.context import Context
+    from orchestrator.evaluation import evaluate
     from orchestrator.executor import App, Executor, Run
     from orchestrator.graph import Outcome, Update, add, append, extend, local, merge, replace, union
     from orchestrator.graph.function import node
@@ -31,6 +32,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "orchestrator.comparison": ("compare",),
     "orchestrator.context": ("Context",),
+    "orchestrator.evaluation": ("evaluate",),
     "orchestrator.executor": ("App", "Executor", "Run"),
     "orchestrator.graph": ("Outcome", "Update", "add", "append", "extend", "local", "merge", "replace", "union"),
     "orchestrator.graph.function": ("node",),
@@ -76,6 +78,7 @@ __all__ = [
     "append",
     "compare",
     "diff",
+    "evaluate",
     "extend",
     "handoff",
     "local",

@@ -186,17 +186,17 @@ async def compare(
                     raise
                 except OrchestratorError:  # the error is in the run
                     run = await executor.load(run_id)
-                rows.append(await _compared(executor, run))
+                rows.append(await compared_run(executor, run))
     finally:
         with anyio.CancelScope(shield=True):
             await kept.close()
     return Comparison(question, tuple(rows))
 
 
-async def _compared(executor: Executor, run: Run) -> Compared:
-    """Return a run together with the runs that it started."""
+async def compared_run(executor: Executor, run: Run) -> Compared:
+    """Return what a run spent, together with the runs that it started."""
     children = [
-        await _compared(executor, await executor.load(child.run_id))
+        await compared_run(executor, await executor.load(child.run_id))
         for child in (await executor.runs(labels={"parent": run.run_id}, limit=200)).runs
     ]
     begun = {child.run.run_id: child for child in children}

@@ -258,6 +258,7 @@ class GraphChanged(GraphError):
         guesses: the assumptions behind these options, line by line.
         undecided: removed state fields with the new fields that each may have become, if there are several.
         verb: the operation that was refused: `resume` or `fork`.
+        command: the command with these options; None if none are known.
     """
 
     _now: ClassVar[str] = "the new version"
@@ -279,7 +280,7 @@ class GraphChanged(GraphError):
     ) -> None:
         self.fault, self.run_id, self.options, self.call, self.verb = fault, run_id, options, call, verb
         self.guesses, self.undecided = tuple(guesses), dict(undecided or {})
-        command = None if options is None else shlex.join(("orchestrator", verb, run_id, *options))
+        self.command = command = None if options is None else shlex.join(("orchestrator", verb, run_id, *options))
         choose = "name one, Migration(state={{NEW: {0!r}}}), or give its value up, Migration(drop=[{0!r}])"
         super().__init__(self._message(f" {verb}({run_id!r}, {call}), or\n  {command}", choose, self._beside[0]))
         self.typed = self.with_command(command)
@@ -350,10 +351,11 @@ class RunEnded(RunError):
     Attributes:
         run_id: the run.
         status: how it ended.
+        why: why it cannot be continued as it is, without names of arguments or options; may be empty.
     """
 
-    def __init__(self, run_id: str, status: str, why: str = "", typed: str = "") -> None:
-        self.run_id, self.status = run_id, status
+    def __init__(self, run_id: str, status: str, why: str = "", typed: str = "", said: str = "") -> None:
+        self.run_id, self.status, self.why = run_id, status, said or why
         aim, call, command = _way_on(run_id, status)
         ended = f"run {run_id!r} has ended ({status})"
         super().__init__(f"{ended}; {why or f'{aim}: {call}{command}'}")
@@ -461,7 +463,11 @@ class StepError(OrchestratorError):
 
 
 class InvalidInput(StepError, InvalidValue):
-    """Raised when the input of a graph does not fit its state."""
+    """Raised when the input of a graph does not fit its state. `faults` names fields, each with what is wrong."""
+
+    def __init__(self, message: str, *, where: str = "", faults: Sequence[tuple[str, str]] = ()) -> None:
+        self.faults = tuple(faults)
+        super().__init__(message, where=where)
 
 
 class InvalidUpdate(StepError, InvalidValue):
@@ -641,12 +647,13 @@ class StoreCorrupt(StoreError):
     """Raised when a stored record is damaged; the records before it stay readable.
 
     `seq` is 0 if the damage is in the run's row in the list of runs, or in its object in an archive (`archive`).
+    `fault` is the message without the fix.
     """
 
     def __init__(self, run_id: str, seq: int, why: str, *, archive: bool = False) -> None:
         self.run_id, self.seq = run_id, seq
         what = f"record {seq}" if seq else "its row in the list of runs"
-        fault = f"run {run_id!r}: {why}" if archive else f"run {run_id!r}: {what} is damaged ({why})"
+        self.fault = fault = f"run {run_id!r}: {why}" if archive else f"run {run_id!r}: {what} is damaged ({why})"
         fix = f"restore the {'archive' if archive else 'store'} from a copy"
         if seq < 2:
             super().__init__(f"{fault}; {fix}")

@@ -23,6 +23,7 @@ from orchestrator.graph.function import function_node
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Names, Node
 from orchestrator.graph.names import plain_name
+from orchestrator.graph.node_settings import nodes_with
 from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import Trust, Trusted
 from orchestrator.graph.state import StateSchema
@@ -607,19 +608,3 @@ def edges_with_node_before(
         return (*moved, Edge(name, node))
     added = [Edge(name, node if outcome == onward else otherwise, outcome) for outcome in outcomes]
     return (*moved, *added)
-
-
-def nodes_with(
-    nodes: Mapping[str, Node], wanted: Callable[[Node], bool], setting: str, value: object
-) -> dict[str, Node]:
-    """Return the nodes with one setting changed where it is wanted, also inside their graphs."""
-    return {name: _with_setting(node, wanted, setting, value) for name, node in nodes.items()}
-
-
-def _with_setting(node: Node, wanted: Callable[[Node], bool], setting: str, value: object) -> Node:
-    inner = node.subgraph
-    if inner is None:
-        return node.with_(**{setting: value}) if wanted(node) else node
-    if "graph" not in type(node).model_fields:  # a stored node without its code
-        return node
-    return node.with_(graph=inner.model_copy(update={"nodes": nodes_with(inner.nodes, wanted, setting, value)}))

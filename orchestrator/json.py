@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from itertools import islice
-from typing import Any, TypeAlias, overload
+from typing import Any, NoReturn, TypeAlias, TypeVar, overload
 
+T = TypeVar("T")
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 JsonObject: TypeAlias = Mapping[str, object]
 """A JSON object. Its values are plain JSON, which `canonical` verifies and type checkers need not."""
@@ -28,7 +30,7 @@ def canonical(value: object) -> str:
         ValueError: the value contains NaN or an infinity, which JSON does not have.
         TypeError: the value is not plain JSON.
     """
-    return _encoder.encode(value)
+    return value.canonical if type(value) is FrozenObject else _encoder.encode(value)
 
 
 def json_text(value: object) -> str:
@@ -104,7 +106,145 @@ _NESTS = (dict, list, tuple, Mapping)
 
 def digest(value: object) -> str:
     """Return the first 128 bits, in hex, of the SHA-256 of a value's canonical text."""
-    return hashlib.sha256(canonical(value).encode()).hexdigest()[:32]
+    return value.digest if type(value) is FrozenObject else digest_of_text(canonical(value))
+
+
+def digest_of_text(text: str) -> str:
+    """Return the digest of a value with this canonical text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+# -- immutable values ------------------------------------------------------------------------------------------------
+# Messages and schemas are sent, compared and journaled again with each call of a model. What is computed from one of
+# them is kept with it, which is correct because it cannot change.
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError("this value belongs to an immutable object: change a copy, such as copy.deepcopy(value)")
+
+
+class FrozenObject(dict[str, Any]):
+    """An immutable JSON object, whose canonical text and digest are computed once.
+
+    `dict(value)` and `copy.deepcopy(value)` are mutable copies.
+    """
+
+    __slots__ = ("_digest", "_kept", "_text", "size")
+    _text: str
+    _digest: str
+    _kept: dict[Hashable, Any]
+    size: int
+    """Number of characters of its canonical text; set when it was checked, see `values.checked_size`."""
+
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenObject, (dict(self),)
+
+    def __copy__(self) -> dict[str, Any]:
+        return dict(self)
+
+    def __deepcopy__(self, memo: object) -> dict[str, Any]:
+        return {key: deepcopy(item) for key, item in self.items()}
+
+    @property
+    def canonical(self) -> str:
+        """Its canonical text, which is kept if it is not long."""
+        try:
+            return self._text
+        except AttributeError:
+            text = _encoder.encode(self)
+            if len(text) <= MOST_KEPT:
+                self._text = text
+            return text
+
+    @property
+    def digest(self) -> str:
+        """The digest of its canonical text."""
+        try:
+            return self._digest
+        except AttributeError:
+            self._digest = digest_of_text(self.canonical)
+            return self._digest
+
+    def kept(self, name: Hashable, make: Callable[[FrozenObject], T]) -> T:
+        """Return what a function makes from the object. It is made once.
+
+        Args:
+            name: names the result among those that are kept with the object.
+            make: makes it.
+        """
+        try:
+            found = self._kept
+        except AttributeError:
+            found = self._kept = {}
+        if name not in found:
+            found[name] = make(self)
+        made: T = found[name]
+        return made
+
+
+class FrozenList(list[Any]):
+    """An immutable JSON list. `list(value)` and `copy.deepcopy(value)` are mutable copies."""
+
+    __slots__ = ()
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
+    append = clear = extend = insert = pop = remove = reverse = sort = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FrozenList, (list(self),)
+
+    def __copy__(self) -> list[Any]:
+        return list(self)
+
+    def __deepcopy__(self, memo: object) -> list[Any]:
+        return [deepcopy(item) for item in self]
+
+
+MOST_KEPT = 1 << 20
+"""Maximum number of characters of a text that is kept with the object from which it is made."""
+EMPTY = FrozenObject()
+
+
+@overload
+def frozen(value: Mapping[str, Any]) -> FrozenObject: ...
+@overload
+def frozen(value: object) -> object: ...
+def frozen(value: object) -> object:
+    """Return an immutable copy of plain JSON; what is immutable already is shared.
+
+    Raises:
+        ValueError: the value is nested too deeply.
+    """
+    try:
+        return _frozen(value)
+    except RecursionError:
+        raise ValueError("the value is nested too deeply, or contains itself") from None
+
+
+def _frozen(value: object) -> object:
+    kind = type(value)
+    if kind in _SCALARS or kind is FrozenObject or kind is FrozenList:
+        return value
+    if isinstance(value, Mapping):
+        return FrozenObject((key, _frozen(item)) for key, item in value.items())
+    return FrozenList(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def joined_canonical(value: object) -> str:
+    """Return the canonical text of plain JSON, joined from the kept texts of the immutable objects in it."""
+    if type(value) is FrozenObject:
+        return value.canonical
+    if type(value) is dict:
+        return f"{{{','.join(f'{_encoder.encode(key)}:{joined_canonical(value[key])}' for key in sorted(value))}}}"
+    if type(value) is list:
+        return f"[{','.join(map(joined_canonical, value))}]"
+    return _encoder.encode(value)
+
+
+def joined_digest(value: object) -> str:
+    """Return the same as `digest`, of the text that `joined_canonical` returns."""
+    return digest_of_text(joined_canonical(value))
 
 
 # -- in pieces -----------------------------------------------------------------------------------------------------

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
+from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
@@ -61,6 +62,9 @@ class MemoryOptions:
     None for no limit.
     """
 
+    cache: bool = True
+    """Whether nodes with `cache=` use and keep results. Without it they do their work each time."""
+
     def __post_init__(self) -> None:
         check_lifetime(self.expires)
         for name, most in (("max_value", self.max_value), ("max_bytes", self.max_bytes), ("max_cache", self.max_cache)):
@@ -99,12 +103,11 @@ class MemoryItem:
             raise InvalidValue(f"memory item {self.key!r} does not fit: {explain(error)}", where=self.key) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """An access to memory, as plain JSON."""
 
     name: Literal["get", "put", "delete", "search", "list", "namespaces"]
-    request: dict[str, object] = field(default_factory=dict)
+    request: dict[str, object] = {}
 
     @property
     def writes(self) -> bool:

@@ -533,11 +533,45 @@ def forms_of(secret: str) -> tuple[str, ...]:
 
 def without_known(text: str) -> str:
     """Return the text with every known secret blanked, in whichever way it is written."""
-    for forms in [*_known.values()]:
+    for forms in sorted(_known.values(), key=lambda forms: -len(forms[0])):  # one may be a part of another
         for form in forms:
             if form in text:
                 text = text.replace(form, BLANK)
     return text
+
+
+class KnownScreen:
+    """Blanks known secrets in a text that arrives in pieces: what may be the beginning of one is held back.
+
+    It holds at most twice the characters of the longest way to write a known secret.
+    """
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        """Return what can be shown after another piece."""
+        if not _known:
+            return self.rest() + piece
+        text, known = self._held + piece, [form for forms in _known.values() for form in forms]
+        begins = len(text) - max(_begun(text, form) for form in known)
+        whole = [text.find(form, max(0, begins - len(form) + 1), begins + len(form) - 1) for form in known]
+        begins = min([begins, *(at for at in whole if at >= 0)])  # one that is whole is not cut
+        self._held = text[begins:]
+        return without_known(text[:begins])
+
+    def rest(self) -> str:
+        """Return what is held back, at the end of the text."""
+        found, self._held = self._held, ""
+        return without_known(found)
+
+
+def _begun(text: str, form: str) -> int:
+    """Return the number of characters at the end of a text that are the beginning of a secret, without all of it."""
+    at = text.find(form[:1], max(0, len(text) - len(form) + 1))
+    while at >= 0 and not form.startswith(text[at:]):
+        at = text.find(form[:1], at + 1)
+    return len(text) - at if at >= 0 else 0
 
 
 def without_known_in(value: object) -> object:

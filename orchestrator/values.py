@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from orchestrator.errors import InvalidValue
-from orchestrator.json import deeper_than
+from orchestrator.json import FrozenObject, deeper_than
 
 MAX_DEPTH = 160
 """Maximum number of levels of lists and objects in a value. pydantic's JSON reader takes 200, a record needs up to
@@ -104,6 +104,19 @@ def check(value: object, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> No
         or (length > MAX_DIGITS and _long_number(data) and fault_in(value, depth))
     ):
         raise Unfit(fault_in(value, depth) or too_deep(depth))
+
+
+def checked_size(part: FrozenObject) -> int:
+    """Return the number of characters of an object's JSON. The first time, it is also checked, see `check`.
+
+    Raises:
+        Unfit, ValueError, TypeError: the object could not be read back.
+    """
+    size: int = getattr(part, "size", 0)
+    if not size:
+        check(part)
+        size = part.size = len(part.canonical)
+    return size
 
 
 def checked(value: object, where: str, *, depth: int = MAX_DEPTH, size: int = MAX_BYTES) -> None:

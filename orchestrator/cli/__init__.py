@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from orchestrator import collector
 from orchestrator.cli import signals
 
 __all__ = ["main"]
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 def run_process(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line in a process that does nothing else, and exit with its code."""
     # Classes and modules are never garbage; a collection every 700 objects would take a tenth of a command's time.
-    gc.set_threshold(200_000)
+    gc.set_threshold(collector.COMMAND)
     try:
         signals.begin()
         from orchestrator.cli.app import run

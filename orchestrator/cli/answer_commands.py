@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import anyio
 import typer
+from msgspec import structs
 
 from orchestrator.cli import environment, exits, options, report, run_lookup, run_session, storage, terminal_questions
 from orchestrator.cli.output import error_text, out, out_line, quoted, redacted, warn
@@ -17,7 +17,7 @@ from orchestrator.cli.report import JsonLines, NextCommands, Sink, Tree, documen
 from orchestrator.cli.terminal_questions import outcome_of, value_of
 from orchestrator.cli.trust import note, was_shown
 from orchestrator.errors import Ambiguous, GraphUnknown, QuestionUnknown, RunConflict, StaleAnswer
-from orchestrator.executor.commands import MOST_ENDED, is_answerable, stale_or_unknown
+from orchestrator.executor.commands import MOST_ENDED, is_answerable, stale_or_unknown, unchecked
 from orchestrator.executor.lease import is_held
 from orchestrator.kernel.question import Approve, Deny, parts_of
 from orchestrator.kernel.records import Asked, EventReceived
@@ -133,7 +133,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     if how.question is None and said.type != "deny" and _risky(asked) and not was_shown(run_id, asked, url):
         raise exits.UsageError(
             f"run {run_id!r} asks a different question from the one you last saw. Read this one and name it:\n"
-            "\n  ".join((question_text(asked), *next_commands.answers(run_id, asked)))
+            + "\n  ".join((question_text(asked), *next_commands.answers(run_id, asked)))
         )
 
     async def tell(executor: Executor, *, resume: bool) -> Run:
@@ -147,8 +147,8 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
     if how.no_resume:
         delivered = run_lookup.one_run(url, run_id, tell_workers, writes=True)
         display = run_session.display_of(delivered, url, then.store, json=then.json)
-        display = replace(
-            display, shows=False, next_commands=replace(display.next_commands, code=run_session.typed(then))
+        display = structs.replace(
+            display, shows=False, next_commands=structs.replace(display.next_commands, code=run_session.typed(then))
         )
         if (delivered.queued or delivered.status == "interrupted") and not then.json:
             warn(f"{run_id} is answered; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
@@ -168,7 +168,7 @@ def _answer(run_id: str, given: Callable[[Question], Answer], how: options.Answe
             first, partial(executor.resume, run_id)
         )
 
-    return run_session.drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
+    return run_session.drive(url, prepared.code, run_id, begin, structs.replace(prepared.display, shows=False))
 
 
 def _risky(question: Question) -> bool:
@@ -279,7 +279,10 @@ def send(
             else _driven(url, one, partial(tell, to=one, resume=True), then)
         )
         codes.append(code)
-        _say_untaken(run_lookup.load(url, one), event)
+        sent = run_lookup.load(url, one)
+        _say_untaken(sent, event)
+        if no_resume and not again and (said := unchecked(sent.machine, event)):
+            warn(f"event {event!r}: {said}")
     return next((code for code in codes if code != exits.COMPLETED), exits.COMPLETED)
 
 
@@ -307,7 +310,7 @@ def _kept(
     """Record the event, and print how the run continues."""
 
     delivered = run_lookup.one_run(url, run_id, tell, writes=True)
-    display = replace(run_session.display_of(delivered, url, then.store, json=then.json), shows=False)
+    display = structs.replace(run_session.display_of(delivered, url, then.store, json=then.json), shows=False)
     if (delivered.queued or delivered.status == "interrupted") and not then.json:
         warn(f"{run_id} has the event; {run_session.continuation(engine, display.next_commands.resume(run_id))}")
     else:
@@ -324,7 +327,7 @@ def _driven(url: str, run_id: str, tell: Callable[[Executor], Awaitable[Run]], t
         session = run_session.TerminalSession(executor, run_id, display.sink(), seen=prepared.run.seq)
         return await session.go(partial(tell, executor), partial(executor.resume, run_id))
 
-    return run_session.drive(url, prepared.code, run_id, begin, replace(prepared.display, shows=False))
+    return run_session.drive(url, prepared.code, run_id, begin, structs.replace(prepared.display, shows=False))
 
 
 def _parts(words: list[str], *, labelled: bool) -> tuple[str | None, str, object]:

@@ -129,6 +129,7 @@ _COMMANDS = {
     "deny": ("answer_commands", "Deny what a run asks, and continue the run."),
     "send": ("answer_commands", "Send an event to a run, and continue the run."),
     "runs": ("runs_command", "List runs, newest first."),
+    "note": ("note_command", "Write a note or a score on a run, or list them."),
     "show": ("view_commands", "Show the progress and state of a run."),
     "events": ("view_commands", "Print the events of a run."),
     "watch": ("answer_commands", "Watch a run until it ends, whichever process drives it."),
@@ -143,6 +144,7 @@ _COMMANDS = {
     "tools": ("graph_commands", "List tools: their arguments, risk and effect."),
     "compare": ("compare_command", "Run several graphs on one question and compare them."),
     "diff": ("compare_command", "Show how two runs differ."),
+    "eval": ("eval_command", "Run graphs on rows of data, and score the answers."),
     "fork": ("fork_command", "Start a new run from a record of another run."),
     "schedule": ("worker_commands", "Start runs of a graph at given times, by workers."),
     "replay": ("replay_command", "Replay runs from their journals, and compare."),
@@ -160,20 +162,22 @@ _COMMANDS = {
 }
 """Command -> the module with the function of this name, and its summary, in the order of the help."""
 _GROUPS = {
-    "store": ("Copy or check whole stores.", "store_commands", "copy check"),
+    "audit": ("Export what was approved, called and deleted, and check it.", "audit_commands", "export verify"),
+    "store": ("Copy, check or upgrade whole stores.", "store_commands", "copy check upgrade"),
     "memory": ("Read and write the memory that runs share.", "memory_commands", "get put delete search prune list"),
     "model": ("Find out what models support.", "model_commands", "try"),
+    "mcp": ("Log in to MCP servers.", "mcp_commands", "login logout list"),
     "cache": ("Show and remove results of cached nodes.", "store_commands", "clear prune list"),
 }
 """Group of commands -> its summary, module and commands."""
 _HEADINGS = {
     "Run graphs": "run resume recover pause cancel",
     "Answer runs": "answer approve deny send",
-    "Look at runs": "runs show events watch why stats diff",
+    "Look at runs": "runs show note events watch why stats diff",
     "Repeat and change runs": "fork replay",
-    "Write and check graphs": "new check schema explain render graphs tools compare model",
+    "Write and check graphs": "new check schema explain render graphs tools compare eval model mcp",
     "Serve and schedule": "serve serve-mcp worker enqueue workers schedule",
-    "Keep, move and delete runs": "export import delete prune archive restore store memory cache",
+    "Keep, move and delete runs": "export import delete prune archive restore audit store memory cache",
 }
 """Heading in the help -> its commands and groups of commands."""
 
@@ -221,7 +225,7 @@ def application(only: str | None = None) -> typer.Typer:
     for name in (*_COMMANDS, *_GROUPS) if only is None else (only,):
         if name in _COMMANDS:
             function = name.replace("-", "_")
-            _add(app, _COMMANDS[name][0], name, "import_" if name == "import" else function)
+            _add(app, _COMMANDS[name][0], name, f"{name}_" if name in ("import", "eval") else function)
             continue
         text, module, commands = _GROUPS[name]
         group = typer.Typer(cls=_Group, help=text, no_args_is_help=True, rich_markup_mode=None)

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
@@ -15,8 +16,10 @@ from typing import Literal
 
 import orchestrator
 from orchestrator.cli.exits import UsageError
+from orchestrator.cli.options import moment
 from orchestrator.cli.signals import other_code
 from orchestrator.graph.refs import module_named
+from orchestrator.json import storable
 
 _HOME = Path(orchestrator.__file__).resolve().parents[1]
 """The directory of this library and its graphs."""
@@ -97,6 +100,16 @@ def on_change() -> Literal["continue", "strict"]:
     raise UsageError(f"ORCHESTRATOR_ON_CHANGE={said}: use continue or strict")
 
 
+def restored_at() -> datetime | None:
+    """Return `ORCHESTRATOR_RESTORED_AT`: when the store was restored from a backup.
+
+    Raises:
+        UsageError: it is neither a date nor an age.
+    """
+    said = os.environ.get("ORCHESTRATOR_RESTORED_AT")
+    return moment(said, "ORCHESTRATOR_RESTORED_AT") if said else None
+
+
 def on_terminal() -> bool:
     """Return True if the user can be asked: stdin and stderr are terminals."""
     return sys.stdin.isatty() and sys.stderr.isatty()
@@ -116,7 +129,7 @@ def user_name() -> str:
     """Return the login name of the user."""
 
     try:
-        return getpass.getuser()
+        return storable(getpass.getuser())
     except (KeyError, OSError):  # no entry for this user id
         return str(os.getuid()) if hasattr(os, "getuid") else ""
 

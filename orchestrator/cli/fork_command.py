@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from msgspec import structs
 from pydantic import ValidationError
 
 from orchestrator.cli import environment, exits, options, run_lookup, storage
@@ -189,6 +192,23 @@ class Changed:
     result: Annotated[
         str | None, typer.Option("--result", metavar="JSON", help="Replace the result of the call in record SEQ.")
     ] = None
+    request: Annotated[
+        str | None,
+        typer.Option(
+            "--request",
+            metavar="FILE|JSON",
+            help="Make the model call of record SEQ again with another request: JSON with messages, options, or both, "
+            "or a file with it; - for stdin. `show RUN --at SEQ --request` prints the request that was made.",
+        ),
+    ] = None
+    pause: Annotated[
+        bool | None,
+        typer.Option(
+            "--pause/--no-pause",
+            help="Pause when the steps that were running at record SEQ have ended. Default: only with --request.",
+            show_default=False,
+        ),
+    ] = None
 
 
 def fork(
@@ -223,6 +243,8 @@ def fork(
         "update": values or None,
         "branch": changed.branch,
         "result": None if changed.result is None else options.parse_json(changed.result, "--result"),
+        "request": None if changed.request is None else _request(changed.request),
+        "pause": changed.pause,
         **_answers(seen, changed.answers or ()),
         "run_id": name,
         "labels": options.pairs(label),
@@ -239,8 +261,8 @@ def fork(
     if no_start:
         given.append("--no-start")
     code = prepared.display.next_commands.code or ("--graph", prepared.code.launch.graph)
-    again = replace(prepared.display.next_commands, code=code)
-    display = replace(prepared.display, shows=not no_start, fork_again=partial(again.fork, run, *given))
+    again = structs.replace(prepared.display.next_commands, code=code)
+    display = structs.replace(prepared.display, shows=not no_start, fork_again=partial(again.fork, run, *given))
 
     async def begin(executor: Executor, display: Display) -> Run:
         made = await _forked(executor, parent=run, changes=changes)
@@ -260,6 +282,7 @@ def _given(changed: Changed, how: ForkMigrating, *, run_id: str | None, label: S
     one = {
         "--branch": changed.branch,
         "--result": changed.result,
+        "--request": changed.request,
         "--run-id": run_id,
         "--migrate": how.migrate,
     }
@@ -271,6 +294,8 @@ def _given(changed: Changed, how: ForkMigrating, *, run_id: str | None, label: S
         "--drop": how.drop,
     }
     words = [word for name, value in one.items() if value is not None for word in (name, value)]
+    if changed.pause is not None:
+        words.append("--pause" if changed.pause else "--no-pause")
     return words + [word for name, values in many.items() for value in values or () for word in (name, value)]
 
 
@@ -336,6 +361,21 @@ async def _forked(executor: Executor, parent: str, changes: dict[str, Any]) -> R
     if made.parent is not None:
         warn(f"{made.run_id} is a fork of {made.parent.run_id}, from its record {made.parent.seq} on")
     return made
+
+
+def _request(given: str) -> object:
+    """Return the request that was given as JSON, in a file, or, for `-`, on stdin.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    if given.lstrip().startswith("{"):
+        return options.parse_json(given, "--request")
+    try:
+        text = sys.stdin.read() if given == "-" else Path(given).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise exits.UsageError(f"--request {given}: {error}") from None
+    return options.parse_json(text, f"--request {given}")
 
 
 def _pair(text: str) -> tuple[str, object]:

@@ -391,8 +391,9 @@ def tools(
     Example: orchestrator tools view_file
     """
 
+    others: list[str] = []
     try:
-        groups = _groups_of(ref)
+        groups = _groups_of(ref, others)
     except signals.Interrupted:
         return exits.INTERRUPTED
     if json:
@@ -402,15 +403,24 @@ def tools(
     out_made(partial(tool_table, groups))
     if ref is not None and len(those := [one for found in groups.values() for one in found]) == 1:
         out(whole(those[0]))
+    if others:
+        out("\nbesides tools:")
+    for offered in others:
+        out(f"  {offered}")
     return exits.COMPLETED
 
 
-def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
-    """Return the tools of a reference by its name; without a reference, all built-in tools by group."""
+def _groups_of(ref: str | None, others: list[str]) -> dict[str, Sequence[Tool]]:
+    """Return the tools of a reference by its name; without a reference, all built-in tools by group.
+
+    Args:
+        ref: the reference.
+        others: receives what servers have besides tools.
+    """
 
     shipped = builtin_groups()
     if ref is not None and (not ref.isidentifier() or ref in shipped):
-        return {ref: known_tools(load_tools([ref]))}
+        return {ref: known_tools(load_tools([ref]), others)}
     groups: dict[str, Sequence[Tool]] = {}
     for name in shipped:
         try:
@@ -427,8 +437,12 @@ def _groups_of(ref: str | None) -> dict[str, Sequence[Tool]]:
     return found or {ref: known_tools(load_tools([ref]))}
 
 
-def known_tools(box: Toolbox) -> Sequence[Tool]:
+def known_tools(box: Toolbox, others: list[str] | None = None) -> Sequence[Tool]:
     """Return the tools of a toolbox; tools of servers are fetched.
+
+    Args:
+        box: the toolbox.
+        others: receives what servers have besides tools, one a line; None: they are not asked.
 
     Raises:
         OrchestratorError: a server cannot be reached.
@@ -439,6 +453,10 @@ def known_tools(box: Toolbox) -> Sequence[Tool]:
 
     async def ask() -> Sequence[Tool]:
         async with box:
+            for one in box.connections:
+                offers = getattr(one, "offers", None)
+                if others is not None and offers is not None:
+                    others.extend(map(line, await offers()))
             return box.tools
 
     return signals.run_async(ask)

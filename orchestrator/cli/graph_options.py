@@ -6,9 +6,8 @@ They are a part of the reference, which is stored with the run, so the run is re
 from __future__ import annotations
 
 import inspect
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -100,15 +99,20 @@ def _value(parameter: inspect.Parameter, text: str) -> object:
         adapter = TypeAdapter[object](_type_of(parameter))
     except PydanticSchemaGenerationError:
         raise ValueError("a value of its type cannot be written here") from None
-    readings: list[tuple[object, bool]] = [(text, True), (text, False), (text.split(","), False)]
-    with suppress(ValueError, RecursionError):
-        readings.insert(text != "null", (json.loads(text), True))
+    readings: list[Callable[[], object]] = [
+        partial(adapter.validate_python, text, strict=True),
+        partial(adapter.validate_json, text, strict=True),
+        partial(adapter.validate_python, text, strict=False),
+        partial(adapter.validate_python, text.split(","), strict=False),
+    ]
+    if text == "null":
+        readings.insert(0, readings.pop(1))
     if text == "None":
-        readings.append((None, True))
+        readings.append(partial(adapter.validate_python, None, strict=True))
     faults: dict[str, None] = {}
-    for value, strict in readings:
+    for read in readings:
         try:
-            return adapter.validate_python(value, strict=strict)
+            return read()
         except ValidationError as error:
             said = [one["msg"].removeprefix("Input should be ") for one in error.errors()]
             faults = faults or dict.fromkeys(said)

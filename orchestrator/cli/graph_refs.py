@@ -6,6 +6,7 @@ A file may name code only if its modules are trusted: by `--trust`, or by an ans
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -252,7 +253,7 @@ def importing(name: str, verb: str = "imported") -> Iterator[None]:
 
 def _frames_of(error: BaseException) -> list[traceback.FrameSummary]:
     """Return the frames of the user's code in which an error was raised."""
-    ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib", importlib.__file__)
+    ours = (str(Path(orchestrator.__file__).parent), "<frozen importlib", importlib.__file__, contextlib.__file__)
     return [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(ours)]
 
 

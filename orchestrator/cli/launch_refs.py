@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from orchestrator.cli import trust
 from orchestrator.cli.environment import import_for
 from orchestrator.cli.exits import UsageError
 from orchestrator.cli.graph_refs import absolute, admitted, graph_from_ref, importing
 from orchestrator.cli.output import quoted, warn
 from orchestrator.graph.model import is_shipped
-from orchestrator.models.refs import model_from_ref
+from orchestrator.models.refs import VENDORS, model_from_ref
 from orchestrator.tools import Toolbox, tools_from_ref
 from orchestrator.tools.refs import builtin_groups
 from orchestrator.visible import line
@@ -30,8 +32,7 @@ DEFAULT_TOOLS = ("arithmetic",)
 OFFLINE = "offline"
 
 
-@dataclass(frozen=True)
-class Code:
+class Code(Struct, frozen=True):
     """The graph, tools and models that references were resolved to."""
 
     graph: Graph
@@ -137,8 +138,7 @@ class Launch:
         return ("--graph", self.graph, *tools, *model, *named, *trusted)
 
 
-@dataclass(frozen=True)
-class Given:
+class Given(Struct, frozen=True):
     """`--graph`, `--tools`, `--model` and `--trust` as they were typed."""
 
     graph: str | None = None
@@ -293,7 +293,7 @@ def load_tools(refs: Sequence[str], directory: str | None = None) -> Toolbox:
 def load_model(ref: str, directory: str | None = None) -> Model:
     """Return the model of a reference; `directory`: searched for a module that is not installed."""
 
-    if ":" in ref and not ref.startswith("openai:"):
+    if ":" in ref and ref.partition(":")[0] not in VENDORS:
         import_for(ref, directory or os.getcwd())
     with importing(f"model {ref}", "made"):
         return model_from_ref(ref)

@@ -13,17 +13,21 @@ from orchestrator.cli.launch_refs import load_model
 from orchestrator.cli.output import out, out_json, out_table, quoted, redacted
 from orchestrator.cli.signals import run_async
 from orchestrator.models.probe import Probed, behind_server, probe
-from orchestrator.models.profile import profile_of
+from orchestrator.models.refs import VENDORS
 from orchestrator.render.terminal.tables import Column
 
 if TYPE_CHECKING:
-    from orchestrator.models import OpenAIModel
+    from orchestrator.models.server import ServerModel
 
 
 def model_try(
     ref: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="openai:NAME, module:attr or file.py:attr.", show_default=False),
+        typer.Argument(
+            metavar="MODEL",
+            help=f"{', '.join(f'{kind}:NAME' for kind in VENDORS)}, module:attr or file.py:attr.",
+            show_default=False,
+        ),
     ],
     json: options.Json = False,
 ) -> int:
@@ -38,7 +42,7 @@ def model_try(
     model = behind_server(load_model(ref))
     if model is None:
         raise exits.UsageError(f"model try: {ref} is not a model behind a server; write openai:NAME")
-    default = profile_of(model.name, model.base_url or os.environ.get("OPENAI_BASE_URL"))
+    default = model.default_profile
 
     async def ask() -> Probed:
         async with model:
@@ -62,21 +66,24 @@ def model_try(
     return exits.COMPLETED if found.answers else exits.FAILED
 
 
-def _python(ref: str, model: OpenAIModel, found: Probed, flags: dict[str, object]) -> str:
+def _python(ref: str, model: ServerModel, found: Probed, flags: dict[str, object]) -> str:
     """Return the Python expression for the model, without secrets."""
     arguments = [f"profile=Profile({', '.join(f'{name}={value!r}' for name, value in flags.items())})"] if flags else []
     arguments += [] if found.streams else ["streams=False"]
-    if ref.startswith("openai:"):
-        arguments = [repr(model.name), *map(repr, _place()), *arguments]
-    else:
-        arguments = ["...", *arguments]
-    text = f"OpenAIModel({', '.join(arguments)})"
+    place = [repr(model.name), *map(repr, _place(model))] if _names_server(ref) else ["..."]
+    arguments = [*place, *arguments]
+    arguments += ["api='responses'"] if model.wire.ref == "responses" else []
+    text = f"{type(model).__name__}({', '.join(arguments)})"
     return f"TextProtocol({text})" if found.text_tools else text
 
 
-def _place() -> list[str]:
-    """Return `OPENAI_BASE_URL` without a password, if it is set."""
-    written = os.environ.get("OPENAI_BASE_URL")
+def _names_server(ref: str) -> bool:
+    return ref.partition(":")[0] in VENDORS
+
+
+def _place(model: ServerModel) -> list[str]:
+    """Return the address in the environment without a password, if it is set."""
+    written = os.environ.get(model.wire.address)
     if not written:
         return []
     parts = urlsplit(written)
@@ -85,7 +92,7 @@ def _place() -> list[str]:
 
 def _option(ref: str, found: Probed, flags: dict[str, object]) -> str:
     """Return the option of the command line for the model."""
-    if not ref.startswith("openai:"):
+    if not _names_server(ref):
         return quoted(("--model", ref))
     asked = {
         name: str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, dict) else value

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestrator.cli.exits import UsageError
+from orchestrator.clock import age_of, moment_of
 
 if TYPE_CHECKING:
     pass
@@ -71,8 +71,8 @@ Model = Annotated[
     typer.Option(
         "--model",
         metavar="[NAME=]REF",
-        help="openai:NAME, offline, module:attr or file.py:attr. Default: ORCHESTRATOR_MODEL, else offline. With NAME= "
-        "the model of the nodes that use this name. Repeatable.",
+        help="openai:NAME, responses:NAME, anthropic:NAME, gemini:NAME, offline, module:attr or file.py:attr. Default: "
+        "ORCHESTRATOR_MODEL, else offline. With NAME= the model of the nodes that use this name. Repeatable.",
     ),
 ]
 Trust = Annotated[
@@ -242,25 +242,16 @@ def parse_json(text: str, option: str) -> object:
         raise UsageError(f"{option} is not JSON: {error}; {example}") from None
 
 
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGE = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])")
-
-
 def moment(text: str, option: str) -> datetime:
     """Parse a time: an age before now, or a date, local if it has no time zone.
 
     Raises:
         UsageError: the text is neither.
     """
-    found = _AGE.fullmatch(text.strip())
     try:
-        if found is not None:
-            return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: float(found[1])})
-        return datetime.fromisoformat(text.strip()).astimezone()
-    except (ValueError, OverflowError, OSError):
-        raise UsageError(
-            f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w) or a date (2026-01-31, 2026-01-31T08:00)"
-        ) from None
+        return moment_of(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None
 
 
 def seconds(text: str, option: str) -> float:
@@ -269,7 +260,7 @@ def seconds(text: str, option: str) -> float:
     Raises:
         UsageError: the text is not an age.
     """
-    found = _AGE.fullmatch(text.strip())
-    if found is None:
-        raise UsageError(f"{option} {text}: use an age (30d, 12h, 45m, 20s, 2w)")
-    return timedelta(**{_UNITS[found[2]]: float(found[1])}).total_seconds()
+    try:
+        return age_of(text).total_seconds()
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: {error}") from None

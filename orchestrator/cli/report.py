@@ -5,20 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
+
+from msgspec import Struct
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.explain_command import hint
 from orchestrator.cli.output import out, out_json, out_line, quoted, redacted, shell_command, warn
 from orchestrator.errors import StoreCorrupt
-from orchestrator.executor.failures import place_of
 from orchestrator.render.terminal import texts
 from orchestrator.render.terminal.event_lines import EventLines, question_text
 from orchestrator.render.terminal.texts import can_draw
 from orchestrator.stores.places import shown_url
 from orchestrator.views.call_questions import outcome_choices
+from orchestrator.views.tracebacks import place_of
 from orchestrator.views.worker_info import moment
 from orchestrator.visible import behind, exact, line, narrow
 
@@ -134,8 +135,7 @@ class JsonLines:
         pass
 
 
-@dataclass(frozen=True)
-class NextCommands:
+class NextCommands(Struct, frozen=True):
     """Writes the commands that continue a run, with the options that they need."""
 
     store: str | None = None

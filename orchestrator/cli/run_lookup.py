@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
+from msgspec import structs
+
 from orchestrator.cli import exits, signals, storage
 from orchestrator.cli.output import redacted
 from orchestrator.cli.trust import journal_seal
@@ -20,18 +22,24 @@ from orchestrator.render.terminal.event_lines import answer_text
 from orchestrator.visible import narrow
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Run
+    from orchestrator.executor import Run, Seal
 
 
 T = TypeVar("T")
 
 
 def looking(
-    url: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False, archive: str | None = None
+    url: str,
+    look: Callable[[Executor], Awaitable[T]],
+    *,
+    writes: bool = False,
+    archive: str | None = None,
+    sealed: Seal | None = None,
 ) -> T:
     """Return the result of `look` with an executor that has no code; `writes`: True if it journals anything.
 
-    `archive`: the URL of the store's archive; None: the one set in the environment.
+    `archive`: the URL of the store's archive; None: the one set in the environment. `sealed`: the seal of the records;
+    None: that of the command line.
 
     Raises:
         KeyboardInterrupt: a signal arrived.
@@ -39,22 +47,29 @@ def looking(
 
     async def work() -> T:
 
-        seal, codec = journal_seal(url, make=writes), storage.codec_of_environment()
+        seal, codec = sealed or journal_seal(url, make=writes), storage.codec_of_environment()
         async with Executor(store=url, seal=seal, codec=codec, archive=archive) as executor:
             return await look(executor)
 
     return signals.run_look(work)
 
 
-def one_run(url: str, run_id: str, look: Callable[[Executor], Awaitable[T]], *, writes: bool = False) -> T:
-    """Return the result of `look` for one run. A store that does not exist is not created.
+def one_run(
+    url: str,
+    run_id: str,
+    look: Callable[[Executor], Awaitable[T]],
+    *,
+    writes: bool = False,
+    sealed: Seal | None = None,
+) -> T:
+    """Return the result of `look` for one run; see `looking`. A store that does not exist is not created.
 
     Raises:
         RunUnknown: there is no such run.
     """
     if not storage.exists(url):
         raise RunUnknown(run_id)
-    return looking(url, look, writes=writes)
+    return looking(url, look, writes=writes, sealed=sealed)
 
 
 def load(url: str, run_id: str, at: int | None = None) -> Run:
@@ -116,7 +131,7 @@ async def approvals(executor: Executor, run: Run) -> list[str]:
             continue
         fork = replaced.get(record.seq)
         if fork is not None:
-            record = record.model_copy(update={"seq": fork.seq, "answer": fork.answer, "by": fork.by, "policy": False})
+            record = structs.replace(record, seq=fork.seq, answer=fork.answer, by=fork.by, policy=False)
         answer = record.answer
         about = parts_of(question.kind, question.payload).call
         args = answer.args if isinstance(answer, Approve) and answer.args is not None else about.get("args")

@@ -10,13 +10,13 @@ import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import anyio
+from msgspec import Struct, structs
 
-from orchestrator.cli import environment, exits, report, run_lookup, signals, storage, terminal_questions
+from orchestrator.cli import environment, exits, report, run_lookup, signals, storage, terminal_questions, traces
 from orchestrator.cli.launch_refs import Code, Given, Launch, of_run
 from orchestrator.cli.options import Continuing
 from orchestrator.cli.output import discard_output, error_text, out_line, redacted, shell_command, warn
@@ -43,8 +43,7 @@ if TYPE_CHECKING:
     from orchestrator.executor import Run
 
 
-@dataclass(frozen=True)
-class Display:
+class Display(Struct, frozen=True):
     """How a command displays a run."""
 
     next_commands: report.NextCommands
@@ -181,7 +180,7 @@ def _knowing(run: Run, url: str, code: Code, display: Display) -> Display:
     """Return the display with commands that name no code, if the run's own references now resolve to it."""
     if not code.launch.is_found(run.root_id, run.refs, url):
         return display
-    return replace(display, next_commands=replace(display.next_commands, code=()))
+    return structs.replace(display, next_commands=structs.replace(display.next_commands, code=()))
 
 
 def _interrupted(url: str, code: Code, run_id: str, display: Display, *, exit_code: int = exits.INTERRUPTED) -> int:
@@ -233,20 +232,23 @@ async def opened(
     graphs = [code.graph, *(one.graph for one in further)]
     async with closing_model(code):
         seal = journal_seal(url, make=writes)
-        async with Executor(
-            store=url,
-            graphs=graphs,
-            model=code.model,
-            models=code.models,
-            tools=code.tools,
-            on_change=strictness,
-            refs=partial(_named, launches, url),
-            seal=seal,
-            codec=storage.codec_of_environment(),
-            idle="awake" if awake else "sleep",
-            streams=streams,
-        ) as executor:
-            yield executor
+        with traces.of_environment() as tracing:
+            async with Executor(
+                store=url,
+                graphs=graphs,
+                model=code.model,
+                models=code.models,
+                tools=code.tools,
+                on_change=strictness,
+                restored_at=environment.restored_at(),
+                refs=partial(_named, launches, url),
+                seal=seal,
+                codec=storage.codec_of_environment(),
+                idle="awake" if awake else "sleep",
+                streams=streams,
+                tracing=tracing,
+            ) as executor:
+                yield executor
 
 
 def _named(
@@ -274,8 +276,7 @@ async def closing_model(code: Code) -> AsyncIterator[None]:
                     await close()
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(Struct, frozen=True):
     """A run that is ready to continue."""
 
     url: str
@@ -311,7 +312,7 @@ def prepare(run_id: str, then: Continuing, *, seen: Run | None = None, ended: Co
         raise exits.UsageError(f"{error}\nIts recorded approvals:{listed}" if said else str(error)) from None
     launch = launch.admitted()
     display = display_of(run, url, then.store, json=then.json, launch=launch)
-    return Prepared(url, run, launch.load(), replace(display, traceback=then.traceback))
+    return Prepared(url, run, launch.load(), structs.replace(display, traceback=then.traceback))
 
 
 def typed(then: Continuing) -> tuple[str, ...]:

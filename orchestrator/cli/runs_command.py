@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar, cast, get_args
 
 import typer
 
@@ -17,7 +17,7 @@ from orchestrator.executor.run_status import run_list
 from orchestrator.render.terminal.tables import run_table
 from orchestrator.render.terminal.texts import ago
 from orchestrator.stores import open_store
-from orchestrator.stores.requests import RunQuery
+from orchestrator.stores.requests import RunQuery, Sort
 
 if TYPE_CHECKING:
     from orchestrator.stores import RunInfo, Store
@@ -60,6 +60,14 @@ class Filters:
             "--failed-tool", metavar="TOOL", help="Only runs in which a call of this tool failed; '*' is any."
         ),
     ] = None
+    model: Annotated[
+        str | None, typer.Option("--used-model", metavar="MODEL", help="Only runs that called this model.")
+    ] = None
+    tool: Annotated[
+        str | None, typer.Option("--used-tool", metavar="TOOL", help="Only runs that called this tool.")
+    ] = None
+    diverged: Annotated[bool, typer.Option("--diverged", help="Only replays that diverged.")] = False
+    no_replays: Annotated[bool, typer.Option("--no-replays", help="Leave out replays.")] = False
     graph: Annotated[str | None, typer.Option("--graph", metavar="G", help="Only runs of this graph, by name.")] = None
     label: options.Labels = None
 
@@ -71,24 +79,36 @@ class Filters:
         """
         if self.search is not None and self.anywhere is not None:
             raise exits.UsageError("--search and --anywhere: use one of them")
+        if self.diverged and self.no_replays:
+            raise exits.UsageError("--diverged and --no-replays: use one of them")
         return _statuses(self.status, failed=self.failed, waiting=self.waiting)
 
 
 def runs(
     which: Filters,
+    sort: Annotated[
+        str,
+        typer.Option("--sort", metavar="KEY", help=f"Sort by {', '.join(get_args(Sort))}; the largest comes first."),
+    ] = "started",
+    ascending: Annotated[
+        bool, typer.Option("--ascending", help="The smallest, or the oldest run, comes first.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="Maximum number of runs to list.")] = 50,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
     """List runs, newest first.
 
-    Shows what each run asks, why it failed, or its answer.
+    Shows what each run asks, why it failed, or its answer. A replay that ended where it diverged is `diverged`.
 
     Example: orchestrator runs --failed --since 2h
     """
 
     wanted, labels, url = which.wanted(), options.pairs(which.label), storage.store_url(store)
     after = None if which.since is None else moment(which.since, "--since").timestamp()
+    key = _sort(sort)
+    if which.anywhere is not None and (key != "started" or ascending):
+        raise exits.UsageError("--anywhere reads the newest runs first: use --search with --sort or --ascending")
 
     scans: list[Scanned] = []
 
@@ -105,6 +125,12 @@ def runs(
                 since=after,
                 waiting=which.waiting or None,
                 failed_tool=which.failed_tool,
+                model=which.model,
+                tool=which.tool,
+                diverged=which.diverged or None,
+                replays=not which.no_replays,
+                sort=key,
+                ascending=ascending,
                 after=cursor,
                 limit=limit - len(found),
             )
@@ -114,7 +140,7 @@ def runs(
             scans.extend([page.scanned] if page.scanned is not None else [])
             if cursor is None or len(scans) >= _MOST_SCANS:
                 break
-        return [await _with_divergence(store, info) for info in found[:limit]]
+        return found[:limit]
 
     found = reading(url, listed) if storage.exists(url) else ()
     if which.search is not None and storage.codec_of_environment() is not None:
@@ -126,20 +152,23 @@ def runs(
     elif found:
         out_made(partial(run_table, found))
     else:
-        every = not (labels or which.waiting) and all(
-            one is None for one in (wanted, which.graph, after, which.search, which.anywhere, which.failed_tool)
-        )
+        every = which == Filters()
         warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
     return exits.COMPLETED
 
 
-async def _with_divergence(store: Store, info: RunInfo) -> RunInfo:
-    """Return the row of a run; of a replay that ended where it diverged it says so, as the row's error."""
-    if info.status != "cancelled" or info.parent is None or info.parent.relation != "replay" or info.archived:
-        return info
-    last = await store.read(info.run_id, after=max(info.head - 8, 0))
-    ends = (record.reason for record in last if record.type == "cancelled" and record.by == "replay")
-    return replace(info, error=next(ends, info.error))
+def _sort(name: str) -> Sort:
+    """Return the key of `--sort`.
+
+    Raises:
+        UsageError: runs cannot be sorted by it.
+    """
+    known = get_args(Sort)
+    if name not in known:
+        close = get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]}? Use" if close else "use"
+        raise exits.UsageError(f"--sort {name}: {hint} one of {', '.join(known)}")
+    return cast("Sort", name)
 
 
 _MOST_SCANS = 20

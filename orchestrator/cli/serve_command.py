@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import anyio
 import typer
 from anyio import to_thread
+from msgspec import structs
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli import exits, options, signals, storage
@@ -87,6 +88,14 @@ def serve(
         Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token on its first line.")
     ] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Leave out everything that changes a run.")] = False,
+    sources: Annotated[
+        bool | None,
+        typer.Option(
+            "--sources/--no-sources",
+            help="Show the source of functions behind steps. Default: only on loopback without a token.",
+            show_default=False,
+        ),
+    ] = None,
     save_graphs: Annotated[
         Path | None,
         typer.Option("--save-graphs", metavar="DIR", help="An existing folder for graphs written on the page."),
@@ -129,7 +138,8 @@ def serve(
     codes = _codes(graphs, tools, model, trust)
     with _bound(host, port) as listening:
         settings = _settings(host, listening.getsockname()[1], token, risk, _refs_of(codes, url), read_only=read_only)
-        settings = replace(settings, save_graphs=save_graphs, limits=limits)
+        shown = settings.token is None if sources is None else sources
+        settings = replace(settings, save_graphs=save_graphs, limits=limits, currency=storage.currency(), sources=shown)
         with suppress(signals.Interrupted):  # the normal way to stop the server
             signals.run_async(
                 partial(_serve, url, codes, settings, listening, _address(host, listening, settings), open_)
@@ -183,9 +193,8 @@ def _codes(
     first = launches[0].load()
     codes = [first]
     for launch in launches[1:]:
-        codes.append(
-            replace(first, graph=graph_from_ref(launch.graph, launch.directory, launch.trust), launch=launch.quiet())
-        )
+        graph = graph_from_ref(launch.graph, launch.directory, launch.trust)
+        codes.append(structs.replace(first, graph=graph, launch=launch.quiet()))
     names = [code.graph.name for code in codes]
     if len({*names}) < len(names):
         raise exits.UsageError(f"several graphs have the same name: {', '.join(names)}")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_modules
 from orchestrator.cli.exits import UsageError
 from orchestrator.errors import InvalidValue, StoreError
-from orchestrator.stores.places import file_of, is_database, shown_url
+from orchestrator.stores.places import beside, file_of, is_database, shown_url
 
 if TYPE_CHECKING:
     from orchestrator.cli import environment, graph_refs
@@ -24,7 +24,17 @@ else:  # few stores are encrypted
     (codec,) = lazy_modules("orchestrator.stores", "codec")
 
 
-__all__ = ["DEFAULT", "exists", "is_ours", "place", "shown_url", "stays_here", "store_file", "store_url"]
+__all__ = [
+    "DEFAULT",
+    "check_output",
+    "exists",
+    "is_ours",
+    "place",
+    "shown_url",
+    "stays_here",
+    "store_file",
+    "store_url",
+]
 
 
 DEFAULT = "sqlite:///.orchestrator/runs.db"
@@ -80,6 +90,24 @@ def exists(url: str) -> bool:
     """Return True if a store URL has anything to read. No file is created."""
     file = store_file(url)
     return file is None or file.exists()
+
+
+def check_output(path: str | None, url: str) -> None:
+    """Refuse to write the output of a command over the store that it reads.
+
+    Args:
+        path: the path of the output; None: stdout.
+        url: the URL of the store.
+
+    Raises:
+        UsageError: the path is that of the store's file, or of one that SQLite keeps beside it.
+    """
+    file = store_file(url)
+    if path is None or file is None:
+        return
+    given, own = Path(path).resolve(), file.resolve()
+    if given == own or given in beside(own):
+        raise UsageError(f"--output {path}: this is a file of the store; name another one")
 
 
 def is_ours(url: str) -> bool:
@@ -155,3 +183,19 @@ def _named(ref: str) -> codec.Codec:
     if not isinstance(found, codec.Codec):
         raise UsageError(f"{CODEC}={ref}: it is neither a codec nor a function that returns one")
     return found
+
+
+MAX_CURRENCY = 12
+"""Maximum number of characters of the name of a currency."""
+
+
+def currency() -> str:
+    """Return the name of the currency of costs, for people.
+
+    Raises:
+        UsageError: `ORCHESTRATOR_CURRENCY` is not a name.
+    """
+    name = os.environ.get("ORCHESTRATOR_CURRENCY") or "USD"
+    if len(name) > MAX_CURRENCY or not name.isprintable():
+        raise UsageError(f"ORCHESTRATOR_CURRENCY: use up to {MAX_CURRENCY} printable characters, such as EUR")
+    return name

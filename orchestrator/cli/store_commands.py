@@ -1,7 +1,7 @@
 """Commands about what a store holds.
 
-Runs: export, import, delete, prune, archive, restore. Whole stores: store copy, store check. Results of cached nodes:
-cache list, clear, prune.
+Runs: export, import, delete, prune, archive, restore. Whole stores: store copy, check, upgrade. Results of cached
+nodes: cache list, clear, prune.
 """
 
 from __future__ import annotations
@@ -10,25 +10,31 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
+from msgspec import structs
 
-from orchestrator.cli import exits, options, run_lookup, signals, storage
+from orchestrator.cli import environment, exits, options, run_lookup, signals, storage
 from orchestrator.cli.options import moment, seconds
 from orchestrator.cli.output import out, out_json, out_table, warn, written
+from orchestrator.cli.trust import audit_seal
 from orchestrator.errors import StoreError, StoreTooNew, StoreUnavailable, StoreUnsupported
 from orchestrator.executor.checking import Checked
 from orchestrator.render.terminal.tables import Column
 from orchestrator.stores import Finding, open_store
 from orchestrator.stores.copying import copy_store
+from orchestrator.stores.places import is_database
+from orchestrator.stores.upgrading import Tables, back_up, tables_of, upgrade
 from orchestrator.values import utc
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from orchestrator.executor import Executor
+    from orchestrator.executor.deletion import Erase
     from orchestrator.executor.retention import ArchivedRuns, Pruned
     from orchestrator.executor.transfer import Imported
     from orchestrator.stores.copying import Copied
@@ -64,15 +70,19 @@ def export(
     Example: orchestrator export 3f2a9c1d -o run.jsonl
     """
 
-    async def lines(executor: Executor) -> int:
+    storage.check_output(output, storage.store_url(store))
+    name = "standard output" if output is None else os.path.abspath(output)
+
+    async def write_all(executor: Executor) -> int:
         count = 0
         with written(output) as write:
-            async for line in executor.export(runs, children=not no_children, redact=redact):
+            lines = executor.export(runs, children=not no_children, redact=redact, to=name, by=environment.user_name())
+            async for line in lines:
                 write(line.encode() + b"\n")
                 count += '"type":"run"' in line[:20]
         return count
 
-    count = run_lookup.one_run(storage.store_url(store), runs[0], lines)
+    count = run_lookup.one_run(storage.store_url(store), runs[0], write_all)
     if output is not None:
         warn(f"{count} run{'s' if count != 1 else ''} written to {output}")
     return exits.COMPLETED
@@ -107,32 +117,69 @@ def import_(
     return exits.COMPLETED
 
 
-def delete(runs: Runs, no_children: NoChildren = False, json: options.Json = False, store: options.Store = None) -> int:
+def delete(
+    runs: Runs,
+    no_children: NoChildren = False,
+    forks: Annotated[bool, typer.Option("--forks", help="Also delete their forks and replays.")] = False,
+    memory: Annotated[
+        bool, typer.Option("--memory", help="Also delete what they stored in memory, unless it has changed since.")
+    ] = False,
+    undo: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--undo", metavar="DIR", help="Also delete their edits from the history of this root. Repeatable."
+        ),
+    ] = None,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for the proof of deletion.")] = "",
+    json: options.Json = False,
+    store: options.Store = None,
+) -> int:
     """Delete runs for good.
 
-    The runs that their graph tools started are deleted with them. A run that is being driven is refused: cancel or
-    pause it first.
+    The runs that their graph tools started, and the results that they cached, are deleted with them. A proof of the
+    deletion stays: see `orchestrator audit`. A run that is being driven is refused: cancel or pause it first.
 
     Example: orchestrator delete 3f2a9c1d
     """
 
     deleted: list[str] = []
+    url = storage.store_url(store)
+    also = [_history(root) for root in undo or ()]
 
     async def remove(executor: Executor) -> None:
         for run in runs:
             await executor.store.info(run)  # a misspelt id is reported before anything is deleted
         for run in dict.fromkeys(runs):
             if run not in deleted:
-                deleted.extend(await executor.delete(run, children=not no_children))
+                deleted.extend(
+                    await executor.delete(
+                        run,
+                        children=not no_children,
+                        forks=forks,
+                        memory=memory,
+                        also=also,
+                        by=environment.user_name(),
+                        reason=reason,
+                    )
+                )
 
     try:
-        run_lookup.one_run(storage.store_url(store), runs[0], remove, writes=True)
+        run_lookup.one_run(url, runs[0], remove, writes=True, sealed=audit_seal(url, None, None))
     finally:  # an error about one run must not hide the runs already deleted
         if json and deleted:
             out_json({"deleted": deleted})
         for run in () if json else deleted:
             out(run)
     return exits.COMPLETED
+
+
+def _history(root: str) -> Erase:
+    from orchestrator.tools.builtin.files import Files  # only few deletions need it
+
+    try:
+        return Files(root).forget_edits
+    except NotADirectoryError as error:
+        raise exits.UsageError(f"--undo: {error}") from None
 
 
 def prune(
@@ -164,7 +211,13 @@ def prune(
     async def remove(executor: Executor) -> Pruned:
         try:
             return await executor.prune(
-                older_than=before, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+                older_than=before,
+                status=status,
+                labels=labels,
+                graph=graph,
+                keep=keep,
+                dry_run=dry_run,
+                by=environment.user_name(),
             )
         except ValueError as error:
             raise exits.UsageError(f"prune: {error}") from None
@@ -172,7 +225,8 @@ def prune(
     if not storage.exists(url):
         warn(f"no runs in {storage.shown_url(url)}")
         return exits.COMPLETED
-    found = run_lookup.looking(url, remove, writes=not dry_run)
+    seal = None if dry_run else audit_seal(url, None, None)
+    found = run_lookup.looking(url, remove, writes=not dry_run, sealed=seal)
     if json:
         out_json(
             {
@@ -404,6 +458,75 @@ def store_check(
     return exits.COMPLETED if found.ok else exits.FAILED
 
 
+def store_upgrade(
+    url: Annotated[
+        str | None, typer.Argument(metavar="URL", help="The store. Default: ORCHESTRATOR_STORE.", show_default=False)
+    ] = None,
+    backup: Annotated[
+        str | None,
+        typer.Option("--backup", metavar="PATH", help="The file of the backup. Default: beside the store's file."),
+    ] = None,
+    no_backup: Annotated[bool, typer.Option("--no-backup", help="Make no backup.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Do it although processes work on the store.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    json: options.Json = False,
+) -> int:
+    """Bring the tables of a store that an earlier version wrote to those of this version.
+
+    A file is copied first. Of a database, make a backup with its own tools, and say --no-backup. Killed in the middle,
+    the command leaves the store as it was or upgraded. Exit code 7 if processes work on the store.
+
+    Example: orchestrator store upgrade sqlite:///runs.db --backup runs-before.db
+    """
+    url = storage.store_url(url)
+    shown = storage.shown_url(url)
+    if storage.place(url) is None:
+        raise exits.UsageError("store upgrade: a memory:// store ends with this command; name a file, or a database")
+    if not storage.exists(url):
+        raise exits.UsageError(f"store upgrade: there is no store {shown}")
+    if backup is not None and no_backup:
+        raise exits.UsageError("store upgrade: --backup and --no-backup exclude each other")
+    found = tables_of(url)
+    copy = None if no_backup or not found.steps else _backup_of(url, backup, found, dry_run=dry_run)
+    work = "; ".join(found.steps) or ("nothing to upgrade" if found.version else "no tables yet: nothing to upgrade")
+    warn(f"store {shown}: schema version {found.version}, of {found.newest}: {work}")
+    held = found.steps and found.workers and not force
+    if held:
+        warn(
+            f"not upgraded: {', '.join(found.workers)} may be working on the store, and refuses it afterwards if its "
+            "version of the library is an earlier one; end it, or say --force"
+        )
+    made = bool(found.steps and not dry_run and not held)
+    if made and copy is not None:
+        with ProgressLine("pages copied") as line:
+            back_up(url, copy, line.show)
+        warn(f"backup: {copy}")
+    if made:
+        upgrade(url)
+        warn(f"upgraded to schema version {found.newest}")
+    if json:
+        out_json({**asdict(found), "backup": str(copy) if made and copy is not None else None, "upgraded": made})
+    return exits.CONFLICT if held else exits.COMPLETED
+
+
+def _backup_of(url: str, given: str | None, found: Tables, *, dry_run: bool) -> Path | None:
+    """Return the path of the backup; None: there is none to make."""
+    if is_database(url):
+        if dry_run and given is None:
+            return None
+        raise exits.UsageError(
+            "store upgrade: make a backup of the database with its own tools, such as `pg_dump --format=custom "
+            "--file=PATH DATABASE`, and say --no-backup"
+        )
+    file = storage.store_file(url)
+    assert file is not None
+    path = file.with_name(f"{file.name}.schema{found.version}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}")
+    path = path if given is None else Path(given)
+    if os.path.lexists(path):
+        raise exits.UsageError(f"store upgrade: {path} exists; name another file with --backup")
+    return path
+
+
 _EVERY = 0.1
 """Seconds between updates."""
 
@@ -464,7 +587,7 @@ def cache_list(
         else []
     )
     if json:
-        out_json([asdict(one) for one in found])
+        out_json([structs.asdict(one) for one in found])
         return exits.COMPLETED
     columns = (
         Column("graph", least=12),

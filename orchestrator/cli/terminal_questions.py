@@ -13,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import anyio
 
@@ -138,8 +138,8 @@ class Asker:
     async def ask(self, question: Question) -> Answer:
         """Show a question with its details, and read the answer.
 
-        For an approval, `y` or `yes` approves, `e` first edits the call's arguments, and anything else denies; text
-        after `n` is the reason.
+        The fields of an object are asked for one by one. For an approval, `y` or `yes` approves, `e` first edits the
+        call's arguments, and anything else denies; text after `n` is the reason.
 
         Raises:
             NoAnswer: the input ended.
@@ -149,6 +149,9 @@ class Asker:
             return await self._approval(question)
         if question.kind == "unknown_outcome":
             return await self._outcome(question)
+        schema = question.schema_
+        if schema is not None and isinstance(schema.get("properties"), dict) and schema["properties"]:
+            return await _form(schema)
         return value_of(question, await _line("> "))
 
     async def _outcome(self, question: Question) -> Answer:
@@ -222,6 +225,53 @@ def outcome_of(question: Question, text: str) -> Answer:
         with suppress(ValueError, RecursionError):  # it may be meant as text; the question validates it
             result = json.loads(text)
     return Value(value={"choice": "happened", "result": result})
+
+
+async def _form(schema: dict[str, Any]) -> Answer:
+    """Read the fields of an object, one on each line; or the whole object, as JSON, on the first line.
+
+    An empty line leaves out a field that is not required, or takes its default.
+    """
+    found: dict[str, object] = {}
+    required = schema.get("required") or ()
+    for name, field in schema["properties"].items():
+        field = field if isinstance(field, dict) else {}
+        while True:
+            said = (await _line(f"{name}{_about(field, required=name in required)}: ")).strip()
+            if not found and said.startswith("{"):
+                with suppress(ValueError, RecursionError):
+                    return Value(value=json.loads(said))
+            if not said and ("default" in field or name not in required):
+                found |= {name: field["default"]} if "default" in field else {}
+                break
+            value = _typed(said, field, schema)
+            wrong = faults(value, field, schema)
+            if not wrong:
+                found[name] = value
+                break
+            warn(f"{name} {wrong[0].strip()}")
+    return Value(value=found)
+
+
+def _about(field: dict[str, Any], *, required: bool) -> str:
+    """Describe a field for the person who fills it in."""
+    choices = field.get("enum")
+    kind = "/".join(map(str, choices)) if isinstance(choices, list) else str(field.get("type", ""))
+    empty = f"empty: {json.dumps(field['default'])}" if "default" in field else "" if required else "may be empty"
+    said = [str(field.get("description", "")), kind, empty]
+    return f" ({'; '.join(one for one in said if one)})" if any(said) else ""
+
+
+def _typed(said: str, field: dict[str, Any], schema: dict[str, Any]) -> object:
+    """Return a typed value of a field: text if the field takes text, else JSON, or yes and no."""
+    if "string" in kinds_taken(field, schema):
+        return said
+    if field.get("type") == "boolean" and said.lower() in ("y", "yes", "n", "no"):
+        return said.lower().startswith("y")
+    try:
+        return json.loads(said)
+    except (ValueError, RecursionError):
+        return said  # the field refuses it
 
 
 async def _line(prompt: str) -> str:

@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from orchestrator.cli.exits import UsageError
 from orchestrator.cli.output import warn
 from orchestrator.cli.storage import is_ours, place, store_file
 from orchestrator.executor import Seal
@@ -69,6 +70,39 @@ def journal_seal(url: str, *, make: bool) -> Seal | None:
         return None
     believes = not file.exists() or is_ours(url)
     return Seal(_key(make=make) if believes else None, str(file.resolve()))
+
+
+def audit_seal(url: str, key: str | None, name: str | None) -> Seal:
+    """Return the seal with which an audit of a store is written and checked.
+
+    Args:
+        url: the URL of the store.
+        key: the file with the key of the program that seals its records; None: this user's key, which is made.
+        name: the `place` of that program's `Seal`; None: that of the command line.
+
+    Raises:
+        UsageError: the file cannot be read, or its key is too short.
+    """
+    return Seal(_key(make=True) if key is None else key_in(key), name or place(url) or url)
+
+
+def key_in(file: str) -> bytes:
+    """Return the key in a file.
+
+    Raises:
+        UsageError: the file cannot be read, or its key is too short.
+    """
+    try:
+        key = Path(file).read_bytes()
+        Seal(key, file)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"--key {file}: {getattr(error, 'strerror', None) or error}") from None
+    return key
+
+
+def own_key() -> bytes | None:
+    """Return this user's key; None if there is none."""
+    return _key(make=False)
 
 
 def key_file() -> Path:

@@ -16,14 +16,18 @@ from orchestrator.cli.trust import note
 from orchestrator.errors import InvalidValue
 from orchestrator.render.terminal.run_report import run_text, with_colours
 from orchestrator.render.terminal.tables import stats_table
+from orchestrator.render.terminal.transcript_text import transcript_text
 from orchestrator.views.run import explainer_of
 from orchestrator.visible import line
 from orchestrator.visible import shown as visible
 
 if TYPE_CHECKING:
-    from orchestrator.executor import Executor, Point, Run
+    from collections.abc import Sequence
+
+    from orchestrator.executor import Entry, Executor, Point, Run
+    from orchestrator.executor.fork.preview import ForkChoices
     from orchestrator.render.terminal.tables import Looks
-    from orchestrator.stores import StatsRow
+    from orchestrator.stores import Note, StatsRow
     from orchestrator.views.explainer import RunExplanation, RunReasons
 
 
@@ -31,6 +35,17 @@ def show(
     run: options.Run,
     at: options.At = None,
     traceback: options.Traceback = False,
+    transcript: Annotated[
+        bool,
+        typer.Option("--transcript", help="Show what models, tools and people said, in place of steps and state."),
+    ] = False,
+    request: Annotated[
+        bool,
+        typer.Option(
+            "--request",
+            help="With --at: print the request of the model call in record SEQ, to edit for `fork --request`.",
+        ),
+    ] = False,
     json: options.Json = False,
     store: options.Store = None,
 ) -> int:
@@ -40,14 +55,18 @@ def show(
 
     Example: orchestrator show 3f2a9c1d --at 12
     """
+    if request:
+        return _request(run, at, store)
+    if transcript:
+        return _transcript(run, at, json, store)
 
-    async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str]]:
+    async def look(executor: Executor) -> tuple[Run, list[Point], RunReasons, list[str], Sequence[Note]]:
         found = await run_lookup.loaded(executor, run, at)
-        points = await executor.history(run, at=found.seq)
-        return found, points, explainer_of(found).reasons(), await run_lookup.approvals(executor, found)
+        points, notes = await executor.history(run, at=found.seq), await executor.notes.list(run)
+        return found, points, explainer_of(found).reasons(), await run_lookup.approvals(executor, found), notes
 
     url = storage.store_url(store)
-    found, points, why, approved = run_lookup.one_run(url, run, look)
+    found, points, why, approved, notes = run_lookup.one_run(url, run, look)
     if at is None:
         note(found, url)
     if not json:
@@ -56,7 +75,7 @@ def show(
         place = report.place_text(found)
 
         def shown(looks: Looks) -> str:
-            text = visible(run_text(found, points, why, approved, waiting, ahead, place, width=looks.width))
+            text = visible(run_text(found, points, why, approved, waiting, ahead, place, notes, width=looks.width))
             return with_colours(text, found.status) if looks.colours else text
 
         out_made(shown)
@@ -66,12 +85,45 @@ def show(
             for one in found.branches
         ]
         history = [point.to_json() for point in points]
-        more = redacted({"state": found.values, "branches": branches, "history": history})
+        written = [dict(note.data()) for note in notes]
+        more = redacted({"state": found.values, "branches": branches, "history": history, "notes": written})
         assert isinstance(more, dict)
         about = {"why": why.run, "untaken": [asdict(event) for event in why.untaken], "approvals": approved}
         out_json({**report.document(found, output=False), **about, **_standby(found), **more})
     if traceback:
         report.tell_traceback(found)
+    return exits.COMPLETED
+
+
+def _request(run: str, at: int | None, store: str | None) -> int:
+    """Print the request of a model call."""
+
+    if at is None:
+        raise exits.UsageError(
+            "--request needs --at SEQ: the record of a model call; `show RUN --transcript` lists them"
+        )
+
+    async def look(executor: Executor) -> ForkChoices:
+        return await executor.forks.choices(run, at)
+
+    found = run_lookup.one_run(storage.store_url(store), run, look).request
+    if found is None:
+        raise exits.UsageError(f"record {at} of run {run!r} is no call of a model: `show RUN --transcript` lists them")
+    out_json(redacted(dict(found.request)))
+    return exits.COMPLETED
+
+
+def _transcript(run: str, at: int | None, json: bool, store: str | None) -> int:
+    """Print the transcript of a run."""
+
+    async def look(executor: Executor) -> list[Entry]:
+        return (await run_lookup.loaded(executor, run, at)).transcript()
+
+    entries = run_lookup.one_run(storage.store_url(store), run, look)
+    if json:
+        out_json(redacted([entry.to_json() for entry in entries]))
+    else:
+        out_made(lambda looks: visible(transcript_text(entries, width=looks.width)))
     return exits.COMPLETED
 
 
@@ -213,7 +265,7 @@ def stats(
     if json:
         out_json([_stats_data(row) for row in rows])
     elif rows:
-        out_made(partial(stats_table, names, rows))
+        out_made(partial(stats_table, names, rows, storage.currency()))
     else:
         every = not (labels or graph or since or until)
         warn(f"no runs in {storage.shown_url(url)}" if every else f"no such runs in {storage.shown_url(url)}")
@@ -238,8 +290,12 @@ def _stats_data(row: StatsRow) -> dict[str, object]:
         "input_tokens": row.input_tokens,
         "output_tokens": row.output_tokens,
         "cost": row.cost,
+        "unpriced": row.unpriced,
+        "currency": storage.currency(),
         "seconds": row.seconds,
         "p50": row.p50,
         "p95": row.p95,
         "cache_savings": row.cache_savings,
+        "replay_savings": row.replay_savings,
+        "replayed_calls": row.replayed_calls,
     }

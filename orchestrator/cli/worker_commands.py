@@ -16,7 +16,7 @@ import anyio
 import typer
 
 from orchestrator import engines
-from orchestrator.cli import environment, exits, options, run_lookup, storage
+from orchestrator.cli import environment, exits, options, run_lookup, storage, traces
 from orchestrator.cli.graph_refs import importing, module_from_name
 from orchestrator.cli.launch_refs import Given
 from orchestrator.cli.output import out, out_json, out_made, out_table, redacted, row_document, warn
@@ -230,16 +230,19 @@ async def _work(app: App, url: str, work: _Work, health: WorkerHealth) -> None:
                     stop.set()
 
             tasks.start_soon(listen)
-            executor = app.executor(
-                url,
-                seal=journal_seal(url, make=True),
-                on_change=environment.on_change(),
-                codec=storage.codec_of_environment(),
-            )
-            async with executor:
-                names = ", ".join(work.graphs or [one.name for one in app.graphs])
-                warn(f"a worker for {names} on {storage.shown_url(url)}")
-                await work.on(executor, stop, health)
+            with traces.of_environment() as tracing:
+                executor = app.executor(
+                    url,
+                    seal=journal_seal(url, make=True),
+                    on_change=environment.on_change(),
+                    restored_at=environment.restored_at(),
+                    codec=storage.codec_of_environment(),
+                    tracing=tracing,
+                )
+                async with executor:
+                    names = ", ".join(work.graphs or [one.name for one in app.graphs])
+                    warn(f"a worker for {names} on {storage.shown_url(url)}")
+                    await work.on(executor, stop, health)
             tasks.cancel_scope.cancel()
     warn("the worker has ended; its runs were released")
 

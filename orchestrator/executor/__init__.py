@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ExecutorWorkers,
         VersionCheck,
     )
+    from orchestrator.executor.notes import ExecutorNotes
     from orchestrator.executor.observers import RunObserver
     from orchestrator.executor.reader import RunQuestion, RunQuestions
     from orchestrator.executor.resume_many import Resumed, ResumedRun
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Divergence, Replay
     from orchestrator.views.run import Run
     from orchestrator.views.run_diff import Difference, RunDiff
+    from orchestrator.views.transcript import Entry
     from orchestrator.views.worker_info import WorkerInfo
 
 _HOMES = {
@@ -51,6 +53,7 @@ _HOMES = {
         "ExecutorCache", "ExecutorForks", "ExecutorGraphs", "ExecutorMemory", "ExecutorReplays", "ExecutorSchedules",
         "ExecutorWorkers", "VersionCheck",
     ),
+    "orchestrator.executor.notes": ("ExecutorNotes",),
     "orchestrator.executor.observers": ("RunObserver",),
     "orchestrator.executor.reader": ("RunQuestion", "RunQuestions"),
     "orchestrator.executor.retention": ("Pruned",),
@@ -66,6 +69,7 @@ _HOMES = {
     "orchestrator.views.replay_result": ("Divergence", "Replay"),
     "orchestrator.views.run": ("Run",),
     "orchestrator.views.run_diff": ("Difference", "RunDiff"),
+    "orchestrator.views.transcript": ("Entry",),
     "orchestrator.views.worker_info": ("WorkerInfo",),
 }  # fmt: skip
 
@@ -76,12 +80,14 @@ __all__ = [
     "Difference",
     "Divergence",
     "Driven",
+    "Entry",
     "Event",
     "Executor",
     "ExecutorCache",
     "ExecutorForks",
     "ExecutorGraphs",
     "ExecutorMemory",
+    "ExecutorNotes",
     "ExecutorReplays",
     "ExecutorSchedules",
     "ExecutorWorkers",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import anyio
+from msgspec import structs
 
 from orchestrator.errors import Ambiguous, QuestionUnknown, RunConflict, RunEnded, StaleAnswer
 from orchestrator.executor.commands import MOST_ENDED, AnswerQuestion, SendEvent, Stop, as_answer, stale_or_unknown
@@ -228,7 +229,7 @@ async def event_of(name: str, data: object, id_: str | None, by: str) -> SendEve
     An event without an id gets one, since it may have to be delivered twice if the process that drives the run dies.
     """
     given = {"name": name, "data": data, "id": uuid4().hex if id_ is None else id_, "by": by}
-    return await away(lambda: SendEvent.of(given), name, data)
+    return await away(lambda: structs.replace(SendEvent.of(given), refusable=True), name, data)
 
 
 async def send_to(

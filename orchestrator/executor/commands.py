@@ -13,26 +13,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
+from msgspec import Struct, structs
 from pydantic import TypeAdapter, ValidationError
 
+from orchestrator._lazy import lazy_modules
 from orchestrator.errors import AgentError, InvalidAnswer, InvalidValue, QuestionUnknown, RunBusy, RunEnded, StaleAnswer
 from orchestrator.executor.run_log import Command, RunLog, ToolsFor
 from orchestrator.graph.codec import Codec, as_json
+from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.state import StateSchema
 from orchestrator.json import digest
+from orchestrator.kernel.event_queue import fits
 from orchestrator.kernel.question import LATE, Answer, Approve, Deny, Question, Value, in_family
 from orchestrator.kernel.records import Answered, Asked, Cancelled, EventReceived, Paused, Record, TimerFired
 from orchestrator.kernel.run_state import RunState
-from orchestrator.nodes.ask import Ask
 from orchestrator.tools.result import ToolResult
 from orchestrator.tools.tool import Tool
 from orchestrator.tools.validation import faults
 from orchestrator.values import FOREIGN_DEPTH, MAX_DEPTH, Unfit, check_name, check_text
 from orchestrator.views.call_questions import CHOICES
 from orchestrator.views.untaken_events import unawaited
+
+if TYPE_CHECKING:
+    from orchestrator.nodes import ask, wait
+else:
+    ask, wait = lazy_modules("orchestrator.nodes", "ask wait")
 
 log = logging.getLogger("orchestrator")
 _anything = Codec(Any)
@@ -234,8 +242,7 @@ def answered_by_rule(log: RunLog, question: Question, answer: Answer, shown: str
     return TimerFired(**log.now(), name=question.id, activation=asker.key, path=asker.path, node=asker.node)
 
 
-@dataclass(frozen=True, slots=True)
-class PassTime:
+class PassTime(Struct, frozen=True):
     """Continue a run that waits for a time, or for an event until then.
 
     Sent only by the run that called its graph as a tool: that run asked the same by its own clock.
@@ -258,7 +265,7 @@ class PassTime:
 
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
-        return asdict(self)
+        return structs.asdict(self)
 
 
 MAX_EVENT_BYTES = 1024 * 1024
@@ -271,8 +278,7 @@ MAX_KEPT_BYTES = 64 * MAX_EVENT_BYTES
 """Maximum size of the data of all these events: UTF-8 bytes of their JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendEvent:
+class SendEvent(Struct, frozen=True):
     """Send an event to a run."""
 
     name: str
@@ -281,6 +287,8 @@ class SendEvent:
     id: str
     """Events with the same id are the same event."""
     by: str = ""
+    refusable: bool = False
+    """Whether data of a wrong type is refused: where it is sent. What a run's inbox has, was accepted."""
 
     @classmethod
     def of(cls, body: Mapping[str, object]) -> SendEvent:
@@ -304,7 +312,8 @@ class SendEvent:
         Raises:
             RunEnded: the run has ended.
             RunBusy: the run keeps too many events, or the node that it is for accepts none now.
-            InvalidAnswer: the run waits at the node that it is for, and the data does not fit its question.
+            InvalidAnswer: the run waits at the node that it is for, and the data does not fit its question; or no step
+                that waits for it, now or later, could write it to its field.
         """
         if self.id in machine.events.ids:
             return self  # it is delivered again, maybe after the end
@@ -319,6 +328,8 @@ class SendEvent:
         asked = asked_by(machine, self.name)
         for question in asked:
             check_answer(machine, question, Value(value=self.data), None, {}, now)
+        if self.refusable and (fault := data_fault(machine, tools, self.name, self.data)):
+            raise InvalidAnswer(f"the data of the event {self.name!r} does not fit: {fault}", where="data")
         modes = {ask.on_busy for ask in _asks(machine.plan.graph, self.name)}
         if not asked and modes == {"reject"}:
             raise RunBusy(
@@ -354,12 +365,60 @@ class SendEvent:
         return {"type": "event", "name": self.name, "data": self.data, "id": self.id, "by": self.by}
 
 
+def data_fault(machine: RunState, tools: ToolsFor, name: str, data: object) -> str:
+    """Return why steps that may take this event could not write its data to their fields; empty if they can.
+
+    A `Wait` that waits now, and whose `match` fits, takes it; if it is in a graph that a step calls as a tool, the step
+    asks in its place. If there is none, any `Wait` for this name may take it later. Fields whose class is not loaded
+    have no known type.
+    """
+    own, called = _waits([machine.plan.graph], name), _waits(_called(machine.plan.graph, tools), name)
+    taking = [one for one in machine.questions.values() if one.event == name and fits(data, one.match)]
+    asking = [[one for one in own if one[0] == question.node] or called for question in taking]
+    for takers in asking or [own + called]:
+        said = [node.misfit(data, schema) for _, node, schema in takers]
+        if said and all(said):
+            return said[0]
+    return ""
+
+
+def _called(graph: GraphDefinition | None, tools: ToolsFor) -> list[GraphDefinition]:
+    """Return the graphs that a graph calls as tools, and those that these call, as far as they are loaded."""
+    found: list[GraphDefinition] = []
+    left = [graph]
+    while left:
+        for tool in tools(left.pop()).values():
+            inner = getattr(tool, "graph", None)
+            if isinstance(inner, GraphDefinition) and not any(inner is one for one in found):
+                found.append(inner)
+                left.append(inner)
+    return found
+
+
+def unchecked(machine: RunState, name: str) -> str:
+    """Return that the type of an event's data is not known, as the class of a state is not loaded; empty if it is."""
+    for _, node, schema in _waits([machine.plan.graph], name):
+        if node.into is not None and schema.cls is None:
+            return f"the type of its data is not checked: the code of graph {machine.plan.name!r} is not loaded here"
+    return ""
+
+
+def _waits(graphs: Sequence[GraphDefinition | None], event: str) -> list[tuple[str, wait.Wait, StateSchema]]:
+    """Return the `Wait` nodes for an event in graphs and in graphs inside them, with their names and states."""
+    return [
+        (name, node, graph.schema)
+        for graph in with_inner([one for one in graphs if one is not None])
+        for name, node in graph.nodes.items()
+        if isinstance(node, wait.Wait) and node.event == event
+    ]
+
+
 def asked_by(machine: RunState, node: str) -> list[str]:
     """Return the ids of the open questions of `Ask` nodes with this name."""
     found = []
     for name, asker in machine.askers.items():
         graph = asker.frame.plan.graph
-        if asker.node == node and graph is not None and isinstance(graph.nodes[node], Ask):
+        if asker.node == node and graph is not None and isinstance(graph.nodes[node], ask.Ask):
             found.append(name)
     return found
 
@@ -368,16 +427,16 @@ def _interrupted(machine: RunState, node: str) -> str | None:
     """Return the path of the running graph that a message for this node interrupts, outermost first; None if none."""
     for frame in machine.frames():
         graph = frame.plan.graph
-        ask = None if graph is None else graph.nodes.get(node)
-        if isinstance(ask, Ask) and ask.on_busy == "interrupt" and frame.result is None:
+        asker = None if graph is None else graph.nodes.get(node)
+        if isinstance(asker, ask.Ask) and asker.on_busy == "interrupt" and frame.result is None:
             return frame.path
     return None
 
 
-def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
+def _asks(graph: GraphDefinition | None, name: str) -> Iterator[ask.Ask]:
     """Yield the `Ask` nodes with this name in a graph and in graphs inside it."""
     for key, node in () if graph is None else graph.nodes.items():
-        if key == name and isinstance(node, Ask):
+        if key == name and isinstance(node, ask.Ask):
             yield node
         yield from _asks(node.subgraph, name)
 
@@ -385,8 +444,7 @@ def _asks(graph: GraphDefinition | None, name: str) -> Iterator[Ask]:
 _answers: TypeAdapter[Answer] = TypeAdapter(Answer)
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerQuestion:
+class AnswerQuestion(Struct, frozen=True):
     """Answer a question of the run."""
 
     question: str
@@ -398,7 +456,8 @@ class AnswerQuestion:
     def checked(self, machine: RunState, tools: ToolsFor, now: float) -> AnswerQuestion:
         """See `Command.checked`."""
         offered = tools(machine.plan.graph)
-        return replace(self, answer=check_answer(machine, self.question, self.answer, self.digest, offered, now))
+        answer = check_answer(machine, self.question, self.answer, self.digest, offered, now)
+        return structs.replace(self, answer=answer)
 
     def apply(self, log: RunLog, message: int | None = None) -> bool:
         """Journal the answer."""
@@ -420,8 +479,7 @@ class AnswerQuestion:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Struct, frozen=True):
     """Pause a run: running steps land, and no new ones start. Or cancel it: everything stops, and the run ends."""
 
     type: Literal["pause", "cancel"]
@@ -445,7 +503,7 @@ class Stop:
 
     def body(self) -> dict[str, object]:
         """See `Command.body`."""
-        return asdict(self)
+        return structs.asdict(self)
 
 
 def command_of(body: Mapping[str, object]) -> Command | None:

@@ -14,15 +14,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import Struct, structs
 from pydantic import ValidationError
 
 from orchestrator._lazy import lazy_modules
-from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError
+from orchestrator.errors import EncryptionKeyMissing, InvalidUpdate, InvalidValue, RunError, message_of
 from orchestrator.executor.calls.limits import Spend, child_id, total_up
 from orchestrator.executor.commands import about, answered_by_rule, by_policy, command_of, policy_answers
 from orchestrator.executor.concurrency import Signal
@@ -31,11 +31,13 @@ from orchestrator.executor.journal import LAST_FLUSH
 from orchestrator.executor.lease import LeaseHandle, give_back, given_back
 from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import DriveClock, RunLog, Shared
+from orchestrator.executor.run_tools import own_tool
 from orchestrator.executor.snapshots import Kept, SnapshotPolicy, store_snapshot
 from orchestrator.executor.step_tasks import StepTasks
 from orchestrator.executor.timers import Timers
 from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.limits import time_left_inside
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
@@ -43,6 +45,7 @@ from orchestrator.kernel.state import Activation
 from orchestrator.stores.base import Message
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.rows import MARK, NOTICE
+from orchestrator.tools.toolbox import Toolbox
 from orchestrator.user_code import as_error, contained
 from orchestrator.values import Unfit
 
@@ -55,7 +58,11 @@ else:
 logger = logging.getLogger("orchestrator")
 
 
-async def end_if_over(log: RunLog) -> None:
+_LAST_CALL = 10.0
+"""Seconds that a tool may take to end what a call has begun elsewhere."""
+
+
+async def end_if_over(log: RunLog, tools: Toolbox) -> None:
     """Journal the end of the run, if nothing else is left to do."""
     machine = log.machine
     result = machine.result
@@ -63,6 +70,7 @@ async def end_if_over(log: RunLog) -> None:
         return
     if _abandoned(log):
         await _end_abandoned_runs(log)
+        await _end_continued_calls(log, tools)
         _settle_abandoned(log)
     schema = machine.plan.schema
     status, error = result.status, result.error
@@ -80,16 +88,27 @@ async def end_if_over(log: RunLog) -> None:
         reduced = schema.reduced(result.values, schema.fields, checked=False)
     except (InvalidUpdate, Unfit):  # the merged result cannot be stored; an incomplete run ends without it
         pass
-    # Validated, unlike the kernel's own records: a result may contain values of any class.
     log.put(
-        r.Ended.model_validate({**log.now(), "status": status, "output": output, "error": error, "reduced": reduced})
+        r.Ended(
+            **log.now(), status=status, output=output, error=error, reduced=None if reduced is None else dict(reduced)
+        )
     )
 
 
 def _abandoned(log: RunLog) -> list[r.EffectIntended]:
     """Return the effects without an end that no step waits for any more."""
     entries = log.machine.ledger.entries()
-    return [one.intended for one in entries if one.settled is None or one.settled.seq < one.intended.seq]
+    return [
+        one.intended
+        for one in entries
+        if one.settled is None or one.settled.seq < one.intended.seq or _goes_on(log, one)
+    ]
+
+
+def _goes_on(log: RunLog, entry: EffectEntry) -> bool:
+    """Return True if a call of this run, not of one that it was forked from, has begun something that goes on."""
+    settled = entry.settled
+    return settled is not None and bool(settled.secret) and settled.unknown and settled.seq > log.machine.forked_at
 
 
 async def _end_abandoned_runs(log: RunLog) -> None:
@@ -103,6 +122,24 @@ async def _end_abandoned_runs(log: RunLog) -> None:
             total_up(log, intended.key, run)
 
 
+async def _end_continued_calls(log: RunLog, tools: Toolbox) -> None:
+    """End what suspended calls have begun elsewhere, such as the task of a server."""
+    for entry in log.machine.ledger.entries():
+        if entry.settled is None or not _goes_on(log, entry):
+            continue
+        name = entry.intended.name
+        tool = own_tool(log.machine.plan.graph, entry.intended.node, name) or tools.get(name)
+        abandon = getattr(tool, "abandon", None)
+        if abandon is None:
+            logger.warning("run %s: what %s has begun goes on: this process does not have the tool", log.run_id, name)
+            continue
+        try:
+            with anyio.fail_after(_LAST_CALL), contained():
+                await abandon(entry.intended.key, entry.settled.secret)
+        except Exception as error:
+            logger.warning("run %s: what %s has begun may go on: %s", log.run_id, name, message_of(error))
+
+
 def _settle_abandoned(log: RunLog) -> None:
     """Journal an end for abandoned effects."""
     for intended in _abandoned(log):
@@ -110,14 +147,15 @@ def _settle_abandoned(log: RunLog) -> None:
             type="Cancelled", message="cancelled while it was under way", node=intended.node, path=intended.path
         )
         stamp = log.of(intended)
-        key, began, unknown = intended.key, intended.ts, intended.effect == "irreversible"
+        entry = log.machine.ledger.entry(intended.key)
+        unknown = intended.effect == "irreversible" or (entry is not None and _goes_on(log, entry))
+        key, began = intended.key, intended.ts
         log.put(
             r.EffectSettled(**stamp, key=key, ok=False, error=error, started=began, ended=stamp["ts"], unknown=unknown)
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Resumption:
+class Resumption(Struct, frozen=True):
     """Content of the next record `resumed` of a run, except who drives it."""
 
     changes: tuple[str, ...] | None = None
@@ -366,16 +404,17 @@ class Drive:
         asker = log.machine.askers.get(question.id)
         if log.replay is not None and asker is not None and steps.answer_as_recorded(log, log.replay, asker, question):
             return started
-        answer = by_policy(log.machine, question, log.clock.now(), log.clock.due(log.machine, question))
+        due = log.clock.due(log.machine, question)
+        answer = by_policy(log.machine, question, log.clock.now(), due)
         if answer is not None:
             started += log.put(answered_by_rule(log, question, answer, about(question))).started
-        elif question.deadline is not None:
-            self._timers.look()
+        elif due is not None:
+            self._timers.look_before(due)
         return started
 
     def change(self, stops: tuple[tuple[str, ...] | None, tuple[str, ...] | None] | None, by: str) -> None:
         """Change the breakpoints; the next `resumed` record contains them."""
-        self.resumption = replace(self.resumption, stops=stops, by=by)
+        self.resumption = structs.replace(self.resumption, stops=stops, by=by)
 
     def answer_by_policy(self) -> None:
         """Journal the answers given by policies and passed deadlines."""
@@ -385,7 +424,7 @@ class Drive:
 
     async def end_if_over(self) -> None:
         """Journal the end of the run, if nothing else is left to do."""
-        await end_if_over(self.log)
+        await end_if_over(self.log, self.resources.tools)
 
     # -- end of the drive ----------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Sized
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, overload
 import anyio
 import anyio.lowlevel
 
+from orchestrator import collector
 from orchestrator._lazy import lazy_modules
-from orchestrator.clock import SYSTEM_CLOCK, Clock
+from orchestrator.clock import SYSTEM_CLOCK, Clock, moment_of
 from orchestrator.executor import reader, run_status
 from orchestrator.executor.child_runs import ChildRuns
 from orchestrator.executor.host import Host, MakeContext, NameCode
@@ -32,9 +33,11 @@ from orchestrator.executor.namespaces import (
     ExecutorSchedules,
     ExecutorWorkers,
 )
+from orchestrator.executor.notes import ExecutorNotes
 from orchestrator.executor.observers import RunObserver
 from orchestrator.executor.options import ForkOptions, ReplayOptions, ResumeOptions, RunOptions
-from orchestrator.executor.resources import Resources, check_arguments, check_code
+from orchestrator.executor.resources import Resources, check_arguments, check_choices, check_code
+from orchestrator.executor.tracing import Tracing
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.typevars import StateT
@@ -45,20 +48,22 @@ from orchestrator.models.base import Model
 from orchestrator.spelling import checks_names
 from orchestrator.stores import Codec, open_store, with_archive, with_codec
 from orchestrator.stores.base import Page, Relation, Reopening, StatsRow, Store
-from orchestrator.stores.requests import RunQuery
+from orchestrator.stores.requests import RunQuery, Sort
 from orchestrator.tasks import OwnTask
 from orchestrator.tools.refs import ToolsLike, toolbox_of
 from orchestrator.tools.result import Risk
 from orchestrator.tools.toolbox import Toolbox
-from orchestrator.values import check_position, check_text
+from orchestrator.values import check_kind, check_labels, check_position, check_text
 from orchestrator.views.events import Event
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
+    from orchestrator.executor import audit as auditing
     from orchestrator.executor import (
         checking,
         command_delivery,
         commands,
+        deletion,
         resume_many,
         resuming,
         retention,
@@ -68,6 +73,7 @@ if TYPE_CHECKING:
         worker,
     )
     from orchestrator.executor.checking import Checked
+    from orchestrator.executor.deletion import Erase
     from orchestrator.executor.fork import making
     from orchestrator.executor.reader import RunQuestions
     from orchestrator.executor.replay import start_replay as replays
@@ -81,8 +87,8 @@ if TYPE_CHECKING:
     from orchestrator.views.replay_result import Replay
     from orchestrator.views.run_diff import RunDiff
 else:
-    checking, commands, command_delivery, resume_many = lazy_modules(
-        "orchestrator.executor", "checking commands command_delivery resume_many"
+    auditing, checking, commands, command_delivery, deletion, resume_many = lazy_modules(
+        "orchestrator.executor", "audit checking commands command_delivery deletion resume_many"
     )
     resuming, retention, start = lazy_modules("orchestrator.executor", "resuming retention start")
     streaming, transfer, worker = lazy_modules("orchestrator.executor", "streaming transfer worker")
@@ -131,6 +137,14 @@ class Executor:
         idle: what the open executor does with waiting runs that it started, resumed or answered. `awake`: it continues
             them when a timer or deadline is due, and when another process answered them or sent them an event. `sleep`:
             they wait until they are resumed.
+        tracing: traces runs, such as `orchestrator.otel.OpenTelemetry()`; see docs/traces.md.
+        restored_at: when the store was restored from a backup: a time, or a text as commands read it in
+            `ORCHESTRATOR_RESTORED_AT`, a date (local if it has no time zone) or an age such as `2h`. Runs that were
+            created before may have made irreversible calls that the backup does not have: what became of each further
+            one is asked, as after a crash.
+        gc_threshold: number of new objects after which Python looks for garbage while the executor is open, for the
+            whole process, such as 200,000, which `orchestrator worker` and `serve` set; None: Python's own. A process
+            with thousands of live runs spends half of its time with these searches otherwise (docs/scale.md).
     """
 
     @checks_names
@@ -158,27 +172,20 @@ class Executor:
         memory: MemoryOptions | None = None,
         clock: Clock = SYSTEM_CLOCK,
         idle: Literal["awake", "sleep"] = "awake",
+        tracing: Tracing | None = None,
+        restored_at: datetime | str | None = None,
+        gc_threshold: int | None = None,
     ) -> None:
-        if idle not in ("awake", "sleep"):
-            raise ValueError(f"idle={idle!r}: use 'awake' or 'sleep'")
-        if on_change not in ("continue", "strict"):
-            raise ValueError(f"on_change={on_change!r}: use 'continue' or 'strict'")
-        self._owned, self._closed = isinstance(store, str), False
+        check_choices(idle=(idle, "awake", "sleep"), on_change=(on_change, "continue", "strict"))
+        self._owned, self._closed, self._gc_threshold = isinstance(store, str), False, collector.checked(gc_threshold)
+        restored = _restored_at(restored_at)
         check_arguments(store=store, graphs=graphs, model=model, models=models, pools=pools, observers=observers)
         opened = open_store(store, archive=archive) if isinstance(store, str) else with_archive(store, archive)
         self.store: Store = with_codec(opened, codec)
         resources = Resources.of(
-            graphs,
-            model,
-            models or {},
-            toolbox_of(tools),
-            deps,
-            clock,
-            concurrency=concurrency,
-            pools=pools,
-            streams=streams,
-            memory=memory,
-        )
+            graphs, model, models or {}, toolbox_of(tools), deps, clock,
+            concurrency=concurrency, pools=pools, streams=streams, memory=memory, tracing=tracing,
+        )  # fmt: skip
         self._opened_host = Host(
             self.store,
             resources,
@@ -186,6 +193,7 @@ class Executor:
             continue_run=lambda host, run_id: resuming.continue_alone(host, run_id),
             lease_ttl=lease_ttl,
             strict=on_change == "strict",
+            restored_at=restored,
             seal=seal,
             awake=idle == "awake",
             make_context=contexts,
@@ -227,11 +235,28 @@ class Executor:
             ToolUnavailable: a server of its tools cannot be reached.
         """
         host = self._host
-        if host.own is not None and not host.own.over:
+        if self.is_open:
             raise RuntimeError(f"{self!r} is already open")
         host.own = OwnTask(self._life, repr(self), warns=True)
         await host.own.open()
         return self
+
+    @property
+    def is_open(self) -> bool:
+        """True between `open` and `close`."""
+        own = self._opened_host.own
+        return own is not None and not own.over
+
+    def traced(self, headers: Mapping[str, str]) -> AbstractContextManager[None]:
+        """Return a block for the work on a request: runs that it starts belong to the trace of the caller.
+
+        Without `tracing=`, with headers that are not valid, and in a span of the program it does nothing.
+
+        Args:
+            headers: `traceparent` and `tracestate` of the request, in lower case.
+        """
+        tracing = self._host.resources.tracing
+        return nullcontext() if tracing is None or not headers else tracing.received(headers)
 
     async def close(self) -> None:
         """Interrupt the executor's runs, release their leases, and close the store, if it was given as a URL.
@@ -266,8 +291,9 @@ class Executor:
                 self.store.reopen()
             self._closed = False
             self._host.mark_task()
-            async with self._host.opened():
-                yield
+            with collector.threshold(self._gc_threshold):
+                async with self._host.opened():
+                    yield
             if self._host.fatal is not None:
                 raise self._host.fatal
         finally:
@@ -291,6 +317,11 @@ class Executor:
     def schedules(self) -> ExecutorSchedules:
         """The schedules of the store."""
         return ExecutorSchedules(self._host)
+
+    @property
+    def notes(self) -> ExecutorNotes:
+        """Notes and scores that people write about runs and steps."""
+        return ExecutorNotes(self._host)
 
     @property
     def workers(self) -> ExecutorWorkers:
@@ -725,7 +756,9 @@ class Executor:
             RunUnknown: the store has no such run.
             RunEnded: the run has ended, and has not received an event of this id.
             RunBusy: the event is a message for a node that accepts none now, or the run keeps too many events.
-            InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question.
+            InvalidAnswer: the event is a message for a node that waits for one, and does not fit its question; or no
+                step that waits for it, now or later, could write its data to its field. Without the class of the
+                state the type of a field is not known.
             InvalidValue: the data has no JSON form, or is too deep or too large.
             ContextMissing: the run was started with a context, and none is given or made. After each of these errors
                 the run is unchanged.
@@ -913,6 +946,8 @@ class Executor:
         answer: object = None,
         answers: Mapping[str, object] | None = None,
         result: object = None,
+        request: Mapping[str, object] | None = None,
+        pause: bool | None = None,
         graph: GraphDefinition | str | None = None,
         migrate: Migration | None = None,
         run_id: str | None = None,
@@ -941,6 +976,11 @@ class Executor:
             answers: answers to questions that are open at record `at`, by the questions' ids.
             result: a result in place of the one of the call in record `at`: a value, a `ToolResult`, or a
                 model's text or `Reply`.
+            request: run one step again with another request to its model: `messages` (a text, or a list of messages;
+                `{"ref": digest}` is one of the request that was made), `options` such as `temperature`, or both. What
+                is left out stays. `at` is the record of the call, of its reply, or of the end of a step with one call.
+            pause: whether the fork pauses when the steps that were running at record `at` have ended. None: if a
+                `request` is given.
             graph: another version of the run's graph to continue with, or its name (its newest version). Changes ahead
                 of the fork are accepted.
             migrate: how the fork migrates to this version, if it does not fit it; without `graph`, to the newest one.
@@ -948,7 +988,8 @@ class Executor:
             run_id: an id for the fork. The same id and the same fork mean the same run.
             labels: labels that the fork has in addition to those of its parent.
             by: who makes it and gives its answers, for the journal.
-            digests: digests of the questions that were shown before they were answered; None: any.
+            digests: digests of the questions that were shown before they were answered, and of the request that was
+                shown before it was changed; None: any.
             start: whether to continue until the fork ends or pauses. False needs no code of the graph; the fork is
                 paused, and nothing happens in it until `resume`, or until its questions are answered.
             context: the fork's `ctx.context`, see `start`.
@@ -958,10 +999,10 @@ class Executor:
 
         Raises:
             RunUnknown: the store has no such run.
-            InvalidValue: there is no such record or branch, or `result` does not fit the record.
+            InvalidValue: there is no such record or branch, or `result` or `request` does not fit the record.
             InvalidUpdate: a field or a value of `update` does not fit the state.
             InvalidAnswer, QuestionUnknown: an answer does not fit its question.
-            StaleAnswer: an answered question has none of `digests`.
+            StaleAnswer: an answered question, or the request that is changed, has none of `digests`.
             RunExists: another run has the id.
             GraphUnknown: the run's graph, or a model or tool of it, is missing.
             ContextMissing: the run was started with a context, and none is given or made.
@@ -979,6 +1020,8 @@ class Executor:
             answer=answer,
             answers=answers,
             result=result,
+            request=request,
+            pause=pause,
             graph=graph,
             migrate=migrate,
             run_id=run_id,
@@ -1091,10 +1134,17 @@ class Executor:
         begun_before: float | None = None,
         waiting: bool | None = None,
         failed_tool: str | None = None,
+        model: str | None = None,
+        tool: str | None = None,
+        node: str | None = None,
+        diverged: bool | None = None,
+        replays: bool = True,
+        sort: Sort = "started",
+        ascending: bool = False,
         after: str | None = None,
         limit: int = 50,
     ) -> Page:
-        """Return a page of the runs that match every filter, the newest first.
+        """Return a page of the runs that match every filter, the newest first unless `sort` says otherwise.
 
         With `q`, the runs that `search` finds come first. Then the journals of the others are searched, from the newest
         run on, up to a limit per page: about 5,000 records, 1,000 runs, or 8 million characters. The page's `scanned`
@@ -1114,12 +1164,22 @@ class Executor:
             begun_before: the run was created before this time.
             waiting: whether the run has open questions; None: either.
             failed_tool: the name of a tool with a failed call in the run; `*` matches any tool.
+            model: the name of a model that the run called.
+            tool: the name of a tool that the run called.
+            node: the name of a node of which a step ran.
+            diverged: whether the run is a replay that made a request that the replayed run did not make; None: either.
+            replays: False leaves replays out.
+            sort: `started` (when it was created), `updated` (when it was last written to), `duration` (the time that it
+                was active), `cost`, `status` or `graph`. Among equals the newest run comes first. Only `started` is in
+                the order of an index: the others read a few columns of every run that matches.
+            ascending: the smallest first; with `started`, the oldest run. Otherwise the other way round.
             after: the `cursor` of the previous page; None: the first page.
             limit: maximum number of runs on a page.
 
         Raises:
-            ValueError: a status is unknown, or both `search` and `q` are given.
-            StoreError: `after` is not a cursor of this store, or of this kind of search.
+            ValueError: a status or `sort` is unknown, both `search` and `q` are given, or `q` with another order than
+                the newest first.
+            StoreError: `after` is not a cursor of this store, or of this kind of list.
         """
         query = RunQuery(
             status=status,
@@ -1129,14 +1189,21 @@ class Executor:
             relation=relation,
             search=search,
             since=since,
+            begun_since=begun_since,
+            begun_before=begun_before,
             waiting=waiting,
             failed_tool=failed_tool,
+            model=model,
+            tool=tool,
+            node=node,
+            diverged=diverged,
+            replays=replays,
+            sort=sort,
+            ascending=ascending,
             after=after,
             limit=limit,
         )
-        return await run_status.run_list(
-            self._host.store, query, q=q, begun_since=begun_since, begun_before=begun_before
-        )
+        return await run_status.run_list(self._host.store, query, q=q)
 
     async def questions(
         self,
@@ -1341,13 +1408,33 @@ class Executor:
         """
         return await checking.check(self._host, repair=repair, progress=progress)
 
-    async def delete(self, run_id: str, *, children: bool = True) -> list[str]:
-        """Delete a run that is not being driven: its records, questions, messages and labels, for good.
+    async def delete(
+        self,
+        run_id: str,
+        *,
+        children: bool = True,
+        forks: bool = False,
+        memory: bool = False,
+        also: Sequence[Erase] = (),
+        by: str = "",
+        reason: str = "",
+    ) -> list[str]:
+        """Delete a run that is not being driven, for good.
+
+        Deleted are its records, questions, messages, notes and labels, and the results of cached nodes that it stored.
+        A proof without content stays in the store, see `audit`: who deleted it, when and why.
 
         Args:
             run_id: the run's id.
             children: whether to also delete the runs that its graph tools started, and theirs. Only their caller
-                refers to them. Forks and other runs with its label stay.
+                refers to them. Other runs with its label stay.
+            forks: whether to also delete its forks and replays, and theirs, which have copies of its records; also
+                those of forks that were deleted before.
+            memory: whether to also delete the items of memory that still have the value that the run stored.
+            also: functions that delete what calls of its tools wrote elsewhere, such as `Files("notes").forget_edits`.
+                Each is called with their idempotency keys, in a thread, and returns how much it deleted.
+            by: the name of the person who deletes it.
+            reason: why it is deleted, for the proof.
 
         Returns:
             The ids of the deleted runs, the run itself first.
@@ -1356,10 +1443,12 @@ class Executor:
             RunUnknown: the store has no such run.
             RunConflict: the run, or a run that it started, is being driven; nothing was deleted.
             RunArchived: an archive that is not given has objects of such a run; nothing was deleted.
+            StoreTooNew: a newer version of this library wrote a record of such a run; nothing was deleted.
             StoreError: the store, or its archive, cannot be reached. Deleting the run again deletes the rest of the
                 runs it started.
         """
-        deleted = await retention.delete(self._host, run_id, children=children)
+        order = deletion.Deletion(by, f"delete {reason}".rstrip(), memory, also)
+        deleted = await retention.delete(self._host, run_id, order, children=children, forks=forks)
         await self._host.store.compact()
         return deleted
 
@@ -1372,6 +1461,7 @@ class Executor:
         graph: str | None = None,
         keep: int | None = None,
         dry_run: bool = False,
+        by: str = "",
     ) -> Pruned:
         """Delete runs that have ended, with the runs that their graph tools started, and items that have expired.
 
@@ -1384,6 +1474,7 @@ class Executor:
             graph: the name of a graph; None: any.
             keep: number of the newest matching runs that stay whatever their age.
             dry_run: whether only to report which runs would be deleted.
+            by: the name of the person who deletes them.
 
         Returns:
             The ids of the deleted runs, and of those that were skipped, with the reason; and the number of removed
@@ -1394,7 +1485,14 @@ class Executor:
             StoreError: the store cannot be written, or its archive fails at the first run. Pruning again continues.
         """
         return await retention.prune(
-            self._host, older_than=older_than, status=status, labels=labels, graph=graph, keep=keep, dry_run=dry_run
+            self._host,
+            older_than=older_than,
+            status=status,
+            labels=labels,
+            graph=graph,
+            keep=keep,
+            dry_run=dry_run,
+            by=by,
         )
 
     async def archive(
@@ -1404,6 +1502,7 @@ class Executor:
         status: Collection[str] | str | None = None,
         labels: Mapping[str, str] | None = None,
         graph: str | None = None,
+        run_ids: Collection[str] | None = None,
         dry_run: bool = False,
     ) -> ArchivedRuns:
         """Move the records of runs that have ended to the archive of the store (`Executor(archive=)`).
@@ -1417,6 +1516,7 @@ class Executor:
             status: `completed`, `failed`, `cancelled` or `exhausted`, or several of them; None: all four.
             labels: labels that a run must have, with their values.
             graph: the name of a graph; None: any.
+            run_ids: only these runs; the space that they leave in the store is not returned to the file system.
             dry_run: whether only to report which runs would be archived.
 
         Returns:
@@ -1424,10 +1524,17 @@ class Executor:
 
         Raises:
             ValueError: one of the arguments cannot be used.
+            RunUnknown: the store has none with one of the ids.
             StoreError: the store has no archive, or one of the two cannot be written.
         """
         return await retention.archive(
-            self._host, older_than=older_than, status=status, labels=labels, graph=graph, dry_run=dry_run
+            self._host,
+            older_than=older_than,
+            status=status,
+            labels=labels,
+            graph=graph,
+            run_ids=run_ids,
+            dry_run=dry_run,
         )
 
     async def restore(self, run_id: str) -> bool:
@@ -1447,16 +1554,76 @@ class Executor:
         check_text(run_id, "run_id")
         return await retention.restore(self._host, run_id)
 
-    def export(
-        self, run_ids: str | Collection[str], *, children: bool = True, redact: bool = False
+    def audit(
+        self,
+        run_ids: str | Collection[str] | None = None,
+        *,
+        since: timedelta | datetime | None = None,
+        graph: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        content: bool = False,
     ) -> AsyncIterator[str]:
-        """Return runs as lines of JSON: their records, graphs, and the runs that their graph tools started.
+        """Return what was asked, approved, called and deleted, as lines of JSON that can be checked. See docs/audit.md.
+
+        Runs whose records cannot all be read are logged as warnings, and their lines end with the reason.
+
+        Args:
+            run_ids: the id of a run, or several; None: all runs that match the rest.
+            since: an age or a time (with a time zone): only runs created or written to since then, and later deletions.
+            graph: the name of a graph; None: any. Deletions of all graphs are included: their proofs have neither names
+                of graphs nor labels.
+            labels: labels that a run must have, with their values.
+            content: whether to include the records. Those with text that looks like a secret are redacted. False: only
+                their digests are included.
+
+        Returns:
+            The lines, without line ends.
+
+        Raises:
+            RunUnknown: the store has no such run, and did not delete one.
+            ValueError: `since` has no time zone, or is negative.
+        """
+        wanted = [run_ids] if isinstance(run_ids, str) else run_ids
+        start = retention.time_of(since, self._host.resources.clock.now(), "since")
+        query = RunQuery(since=start, graph=graph, labels=check_labels(labels or {}), limit=200)
+        return auditing.audited(self._host, query, wanted, content=content)
+
+    async def audit_faults(
+        self, runs: Mapping[str, tuple[int, str, Collection[str]]], deleted: Sequence[Mapping[str, Any]]
+    ) -> list[str]:
+        """Compare the store with a checked file of `audit`.
+
+        Args:
+            runs: id of a run -> the number of its last record in the file, the digest of its records, and the digests
+                of proofs that earlier runs with its id were deleted.
+            deleted: the proofs of deletions in the file.
+
+        Returns:
+            Runs that differ, or are gone without a proof, and proofs that are gone, as texts.
+        """
+        return await auditing.differs(self._host, runs, deleted)
+
+    def export(
+        self,
+        run_ids: str | Collection[str],
+        *,
+        children: bool = True,
+        redact: bool = False,
+        notes: bool = True,
+        to: str = "",
+        by: str = "",
+    ) -> AsyncIterator[str]:
+        """Return runs as lines of JSON: their records, graphs, notes, and the runs that their graph tools started.
 
         Args:
             run_ids: the id of a run, or several.
             children: whether to include the runs that graph tools started.
             redact: whether to blank text that looks like a secret. A redacted export can be read, but not imported,
                 because changed records fold differently.
+            notes: whether to include the notes that people wrote about the runs.
+            to: the name of the file, or of the receiver of the lines. It is stored, and the proof of the run's deletion
+                names it. Empty: nothing is stored.
+            by: the name of the person who exports.
 
         Returns:
             The lines, without line ends. Unread messages to a run are not in them.
@@ -1466,7 +1633,7 @@ class Executor:
             StoreCorrupt: a record is damaged.
         """
         wanted = [run_ids] if isinstance(run_ids, str) else list(run_ids)
-        return transfer.exported(self._host, wanted, children=children, redact=redact)
+        return transfer.exported(self._host, wanted, children=children, redact=redact, notes=notes, to=to, by=by)
 
     async def import_(self, source: Source) -> Imported:
         """Add the runs of an export to the store. It is checked as a whole before anything is written.
@@ -1487,6 +1654,17 @@ class Executor:
                 all; importing again imports the rest.
         """
         return await transfer.imported(self._host, source)
+
+
+def _restored_at(given: datetime | str | None) -> float:
+    """Return the time of a restore in Unix seconds; 0 if there was none."""
+    if isinstance(given, str):
+        try:
+            given = moment_of(given)
+        except ValueError as error:
+            raise ValueError(f"restored_at={given!r}: {error}") from None
+    check_kind(given, datetime, "restored_at")
+    return 0.0 if given is None else retention.time_of(given, 0.0, "restored_at") or 0.0
 
 
 def executor_like(
@@ -1528,7 +1706,7 @@ class App:
         tools: the tools that nodes may call.
         deps: the value of `ctx.deps` in nodes.
         concurrency, pools: see `Executor`.
-        on_change, codec: see `Executor`.
+        on_change, codec, tracing: see `Executor`.
 
     Raises:
         InvalidValue: an argument has another type.
@@ -1543,6 +1721,7 @@ class App:
     pools: Mapping[str, int] | None = None
     on_change: Literal["continue", "strict"] = "continue"
     codec: Codec | None = None
+    tracing: Tracing | None = None
 
     def __post_init__(self) -> None:
         check_code(graphs=self.graphs, model=self.model, models=self.models, pools=self.pools)
@@ -1555,6 +1734,8 @@ class App:
         seal: Seal | None = None,
         on_change: Literal["continue", "strict"] | None = None,
         codec: Codec | None = None,
+        tracing: Tracing | None = None,
+        restored_at: datetime | str | None = None,
     ) -> Executor:
         """Return a new executor with this code.
 
@@ -1564,6 +1745,8 @@ class App:
             seal: see `Executor`.
             on_change: in place of the app's.
             codec: in place of the app's.
+            tracing: if the app has none.
+            restored_at: see `Executor`.
         """
         return Executor(
             store,
@@ -1578,6 +1761,8 @@ class App:
             lease_ttl=lease_ttl,
             seal=seal,
             codec=codec or self.codec,
+            tracing=self.tracing or tracing,
+            restored_at=restored_at,
         )
 
 

@@ -26,8 +26,6 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
-from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar
 
@@ -50,6 +48,7 @@ from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact, without_known
 from orchestrator.tools.result import cut
 from orchestrator.user_code import Interrupt, as_error
+from orchestrator.views.tracebacks import LIBRARIES, MOST, is_library
 
 E = TypeVar("E", bound=BaseException)
 
@@ -57,8 +56,6 @@ MOST_SAID = 20_000
 """Maximum length of an error's message that a run keeps, in characters: its start and its end. It is in records, logs
 and pages, and each of them is searched for secrets.
 """
-MOST = 8_000
-"""Maximum length of a whole traceback, in characters."""
 _OWN_FRAMES = (4, 12)
 """Maximum number of frames of the user's code that are kept: first and last ones."""
 _LIBRARY_FRAMES = 6
@@ -71,11 +68,7 @@ _MESSAGE = 600
 _LEAST = 200
 """If fewer characters are left, the traceback of the tool is omitted."""
 
-_LIBRARIES = "  behind it, in libraries:"
 _COROUTINE = re.compile(r"""['"<(](coroutine|async_generator)(?:['")]| object )""")
-_LIBRARY = re.compile(r"[\\/]orchestrator[\\/](executor|models|nodes|testing|tools)[\\/]")
-"""Files of this library on the machine where a run failed, if it is another one."""
-_FRAME = re.compile(r'^  File "(?P<file>.+)", line \d+, in .+$', re.M)
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n"
 _TOOL = "\n\nThat made the call of the tool fail, which was the cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n"
@@ -102,12 +95,13 @@ def unwrap_single(error: BaseException) -> BaseException:
 
 @contextmanager
 def without_group() -> Iterator[None]:
-    """Raise the only error of a group that the block of a task group raised."""
+    """Raise the only error of a group that the block of a task group raised, also from inside other groups."""
     try:
         yield
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from group.exceptions[0].__cause__
+        error = unwrap_single(group)
+        if error is not group:
+            raise error from error.__cause__
         raise
 
 
@@ -179,20 +173,6 @@ def traceback_of_tool(error: Exception) -> str:
     return traceback_of(error)
 
 
-def place_of(traceback: str) -> str:
-    """Return the frame in the user's code that is nearest to an error, as in its stored traceback; empty if none is."""
-    for section in reversed(traceback.split("Traceback (most recent call last):")):
-        own, _, _ = section.partition(_LIBRARIES)
-        found = [
-            frame
-            for frame in _FRAME.finditer(own)
-            if not _is_library(frame["file"]) and not _LIBRARY.search(frame["file"])
-        ]
-        if found:
-            return found[-1][0]
-    return ""
-
-
 def bounded(text: str, most: int = MOST) -> str:
     """Return a traceback in storable form, at most `most` characters: the last lines are kept."""
     text = text.encode("utf-8", "backslashreplace").decode()
@@ -239,7 +219,7 @@ def _text_of(error: BaseException, depth: int = 0) -> str:
 
 
 def _is_in_own_code(trace: TracebackType | None) -> bool:
-    while trace is not None and _is_library(trace.tb_frame.f_code.co_filename):
+    while trace is not None and is_library(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     return trace is not None
 
@@ -251,7 +231,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
     while trace is not None:
         code = trace.tb_frame.f_code
         frame = (code.co_filename, trace.tb_lineno, code.co_name)
-        if _is_library(code.co_filename):
+        if is_library(code.co_filename):
             others.append(frame)
         else:
             if not own:
@@ -266,7 +246,7 @@ def _lines(trace: TracebackType | None) -> Iterator[str]:
         own = own[-last:]
     yield from _frames(own)
     if others and own:
-        yield _LIBRARIES
+        yield LIBRARIES
     if len(others) > _LIBRARY_FRAMES:
         yield f"  [{len(others) - _LIBRARY_FRAMES} frames left out]"
     yield from _frames(others[-_LIBRARY_FRAMES:])
@@ -282,27 +262,15 @@ def _frames(frames: Sequence[tuple[str, int, str]]) -> Iterator[str]:
             yield f"    {source}"
 
 
-_HERE = str(Path(__file__).parents[1])
-
-
-@cache
-def _installed() -> tuple[str, ...]:
-    """Return the folders of Python's own modules and of installed packages."""
-    import sysconfig
-
-    paths = sysconfig.get_paths()
-    return tuple({path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := paths.get(name))})
-
-
-def _is_library(file: str) -> bool:
-    """Return True if code is not the user's: this library's, Python's own, or installed."""
-    if file.startswith((_HERE, "<frozen ")) or "site-packages" in file or "dist-packages" in file:
-        return True
-    return file.startswith(_installed())
-
-
 class Suspend(Interrupt):
     """Raised out of a node that asked a question: the step starts again with the answer."""
+
+    key: str = ""
+    """Key of the call that asks inside; empty if the node, or a call that did nothing yet, asks."""
+    secret: str = ""
+    """See `EffectSettled.secret`."""
+    begun: bool = False
+    """True if the call has begun something elsewhere."""
 
     def __init__(self, question: Question) -> None:
         self.question = question

@@ -162,6 +162,7 @@ class Host:
         continue_run: Callable[[Host, str], Awaitable[None]],
         lease_ttl: float,
         strict: bool,
+        restored_at: float,
         seal: Seal | None,
         awake: bool,
         make_context: MakeContext | None,
@@ -188,7 +189,7 @@ class Host:
         self.faults: dict[str, BaseException] = {}  # errors of background runs that were given up
         self.idle_followers: dict[str, set[IdleFollower]] = {}
         """Followers of runs that this executor does not drive."""
-        self.shared = Shared(store, children(self), Flusher(), PoolLeases(), YieldBudget())
+        self.shared = Shared(store, children(self), Flusher(), PoolLeases(), YieldBudget(), restored_at)
         self.own: OwnTask[None] | None = None
         """Opens and closes the executor; None if it was never opened, or is closed."""
         self.tasks: TaskGroup | None = None
@@ -299,8 +300,13 @@ class Host:
         if self.tasks is not tasks:
             raise NotOpen(_CLOSED)
 
-    async def take(self, run_id: str, wait: float = 0.0) -> leases.LeaseHandle:
+    async def take(self, run_id: str, wait: float = 0.0, *, free: bool = False) -> leases.LeaseHandle:
         """Take the lease of a run. Other tasks of this executor cannot take it until `leave` is called.
+
+        Args:
+            run_id: the run's id.
+            wait: seconds to wait for a holder.
+            free: True if the run's row, just read, has no lease.
 
         Raises:
             RunUnknown
@@ -314,7 +320,7 @@ class Host:
             try:
                 if driven:
                     raise RunConflict(run_id, "this executor drives it")
-                return await leases.take(self.presence, run_id, stopping=lambda: self.stopping)
+                return await leases.take(self.presence, run_id, free=free, stopping=lambda: self.stopping)
             except BaseException as error:
                 self.leave(run_id)
                 if driven or not isinstance(error, RunConflict):
@@ -432,7 +438,8 @@ class Host:
             if tasks is None or self.tasks is not tasks or live.done.is_set():
                 await checkpoint_if_cancelled()  # like a drive in the background
                 raise NotOpen(_CLOSED)
-            await live.run()
+            tracing = self.resources.tracing
+            await (live.run() if tracing is None else tracing.drive(live.log, live.resources, live.run))
         except NotOpen:
             raise
         except Exception as error:

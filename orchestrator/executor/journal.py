@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from operator import attrgetter
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import anyio
 
@@ -20,13 +20,14 @@ from orchestrator.graph.limits import Usage
 from orchestrator.json import canonical, storable
 from orchestrator.kernel.ledger import Tally
 from orchestrator.kernel.queries import first_question
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Ended, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.status import Parent
 from orchestrator.stores.base import RunInfo, RunSummary, Store
 from orchestrator.stores.requests import Append
-from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, RunTotals, Total
+from orchestrator.stores.rows import MAX_TEXT, OpenQuestion, ReplayFacts, RunTotals, Total
 
 _LONGEST_WORD = 300
 """Maximum characters of a word that is left out whole where a text is cut."""
@@ -37,13 +38,27 @@ def summary_of(machine: RunState) -> RunSummary:
     ended = machine.ended
     question = first_question(machine) if machine.questions else None
     return RunSummary(
-        error=short_text(str(ended.error)) if ended is not None and ended.error is not None else "",
+        error="" if ended is None else _error_of(machine, ended),
         input=_input_of(machine),
         output="" if ended is None else _output_of(ended),
         question="" if question is None else short_text(question.prompt or question.kind),
         usage=(usage := machine.own_usage),
         steps=usage.steps,
+        replay=_replay_of(machine),
     )
+
+
+def _error_of(machine: RunState, ended: Ended) -> str:
+    if machine.diverged_because:
+        return short_text(machine.diverged_because)
+    return "" if ended.error is None else short_text(str(ended.error))
+
+
+def _replay_of(machine: RunState) -> ReplayFacts | None:
+    if machine.fork is None or machine.fork.relation != "replay":
+        return None
+    saved = machine.saved
+    return ReplayFacts(machine.diverged, saved.calls, saved.tokens, saved.cost)
 
 
 def row_of(machine: RunState, *, structure: str, content: str, calling: RunState | None = None) -> RunInfo:
@@ -77,6 +92,7 @@ def row_of(machine: RunState, *, structure: str, content: str, calling: RunState
         parent_of(machine, calling),
         totals=totals_of(machine, summary.usage),
         questions=questions_of(machine),
+        replay=summary.replay,
     )
 
 
@@ -93,12 +109,27 @@ def totals_of(machine: RunState, used: Usage | None = None) -> RunTotals:
 _counts = attrgetter(*(one.name for one in fields(Tally)))
 
 
-def questions_of(machine: RunState) -> tuple[OpenQuestion, ...]:
-    """Return the open questions of a run."""
-    found = [
-        OpenQuestion(name, machine.asked.get(name, machine.updated), one.kind, one.model_dump(mode="json"))
-        for name, one in machine.questions.items()
-    ]
+Listed: TypeAlias = dict[str, tuple[Question, OpenQuestion]]
+"""Open question -> its object, and what is listed of it."""
+
+
+def questions_of(machine: RunState, listed: Listed | None = None) -> tuple[OpenQuestion, ...]:
+    """Return the open questions of a run.
+
+    Args:
+        machine: the run.
+        listed: the result of the last call, which is updated. Each question is then written as data once, however many
+            are asked after it.
+    """
+    known, found = {} if listed is None else listed, []
+    for name, question in machine.questions.items():
+        asked, before = machine.asked.get(name, machine.updated), known.get(name)
+        if before is None or before[0] is not question or before[1].asked != asked:
+            row = OpenQuestion(name, asked, question.kind, question.model_dump(mode="json"))
+            before = known[name] = question, row
+        found.append(before[1])
+    for name in known.keys() - machine.questions.keys():
+        del known[name]
     return tuple(sorted(found, key=lambda one: (one.asked, one.id)))
 
 
@@ -212,6 +243,7 @@ class Journal:
         "_asked",
         "_consumed",
         "_done",
+        "_listed",
         "_row",
         "_summarized",
         "_writing",
@@ -267,6 +299,7 @@ class Journal:
         self._done: anyio.Event | None = None
         """Set when the write in progress has ended; created by the first task that waits for it."""
         self._row: tuple[str, float | None, int] | None = None
+        self._listed: Listed = {}
         self._asked: tuple[str, ...] | None = None
         """Open questions of the run in the store."""
         self._summarized = 0.0
@@ -321,25 +354,17 @@ class Journal:
         # Where records are sealed, snapshots are not trusted: they have no seal.
         rests = changed and row[0] != "running" and self.chain is None
         try:
-            snapshot = self.snapshot_of(machine) if rests and records and machine.head == records[-1].seq else None
-            summary = summary_of(machine) if summarizes else None
-            self.stored = await self.store.append(
-                Append(
-                    self.run_id,
-                    records,
-                    after=self.stored,
-                    status=row[0] if changed else None,
-                    due=row[1] if changed else None,
-                    waiting=row[2] if changed else None,
-                    summary=summary,
-                    totals=None if summary is None else totals_of(machine, summary.usage),
-                    questions=questions_of(machine) if asked != self._asked else None,
-                    consumed=consumed,
-                    lease=self.lease,
-                    release=ends,
-                    snapshot=snapshot,
-                )
-            )
+            append = Append(self.run_id, records, after=self.stored, consumed=consumed, lease=self.lease, release=ends)
+            if changed:
+                append.status, append.due, append.waiting = row
+            if rests and records and machine.head == records[-1].seq:
+                append.snapshot = self.snapshot_of(machine)
+            if summarizes:
+                append.summary = summary_of(machine)
+                append.totals = totals_of(machine, append.summary.usage)
+            if asked != self._asked:
+                append.questions = questions_of(machine, self._listed)
+            self.stored = await self.store.append(append)
         except BaseException as error:
             # Whether they were written is unknown; the store's head decides when the run is resumed.
             self.fault = error if isinstance(error, Exception) else RuntimeError("a write was interrupted")

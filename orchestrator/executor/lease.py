@@ -209,10 +209,13 @@ def _lease(run_id: str, owner: Owner) -> Lease:
     return Lease(run_id, os.urandom(16).hex(), owner.executor, owner.data())
 
 
-async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] = lambda: False) -> LeaseHandle:
+async def take(
+    presence: Presence, run_id: str, *, free: bool = False, stopping: Callable[[], bool] = lambda: False
+) -> LeaseHandle:
     """Acquire the lease of a run, if it is free or its holder is dead.
 
     Args:
+        free: True if the run's row, just read, has no lease: then it is taken without another look.
         stopping: Returns True when the process is stopping; then this function never returns.
 
     Raises:
@@ -222,7 +225,7 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
     store = presence.store
     while True:
         at = clocks()
-        held = await store.lease(run_id)
+        held = None if free else await store.lease(run_id)
         if held is None or not is_held(held, at[1]):
             lease = _lease(run_id, presence.owner)
             # A lease that has expired is taken only if it is still expired, in case its holder has just woken.
@@ -236,6 +239,7 @@ async def take(presence: Presence, run_id: str, *, stopping: Callable[[], bool] 
                 presence.taken(at)
                 return LeaseHandle(presence, lease)
             del held_here[lease.token]
+            free = False
             continue
         raise RunConflict(run_id, _held_by(held))
 

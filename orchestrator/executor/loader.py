@@ -9,10 +9,10 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from msgspec import Struct, structs
 from pydantic_core import from_json
 
 from orchestrator._lazy import lazy_modules
@@ -31,6 +31,8 @@ from orchestrator.kernel.records import Migrated, Record
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.snapshot import lineage_of, load
 from orchestrator.stores.base import RunInfo, Store
+from orchestrator.stores.rows import StoredRun
+from orchestrator.stores.shared import load_of
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
@@ -46,12 +48,15 @@ log = logging.getLogger("orchestrator")
 
 _RECENT = 32
 """Number of machines of waiting runs kept in memory."""
+_FEW, _SMALL = 12, 32 * 1024
+"""Records behind a snapshot, and characters of a snapshot, from which a machine is kept: reading fewer again takes less
+time than copying the machine.
+"""
 _MOST_READ = 32
 """Number of stored graphs kept in memory, by the process and by each loader."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """A machine at a position of a run."""
 
     machine: RunState
@@ -74,6 +79,7 @@ class RunLoader:
             believed: whether snapshots in the store are trusted.
         """
         self._store, self._resources, self._believed = store, resources, believed
+        self._load = load_of(store)
         self._recent: OrderedDict[str, Checkpoint] = OrderedDict()
         """Machines of runs that this executor has just released."""
         self._read: dict[tuple[str, str], GraphDefinition] = {}
@@ -83,9 +89,10 @@ class RunLoader:
 
     async def load(self, run_id: str, at: int | None = None) -> Run:
         """Load a run in its current state, or after record `at`; see `Executor.load`."""
-        info = await self._store.info(run_id)
+        stored, recent = await self._read_run(run_id, at)
+        info = stored.info
         graph = await self.stored_graph(info)
-        machine = await self.machine_of(info, graph, at)
+        machine = (await self._folded(stored, recent, graph, at)).machine
         return Run(
             machine,
             machine.plan.graph or graph,
@@ -111,54 +118,83 @@ class RunLoader:
 
     async def checkpoint_of(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
         """Like `machine_of`, but return the machine with the snapshot before it."""
-        found = await self._nearest(info, graph, upto)
-        records = await self._store.read(info.run_id, after=found.machine.head, upto=upto)
-        await self._fold(info, found.machine, records)
-        return found
+        stored, recent = await self._read_run(info.run_id, upto)
+        return await self._folded(structs.replace(stored, info=info), recent, graph, upto)
 
     def remember(self, machine: RunState, kept: Kept) -> None:
         """Keep the state of an unfinished run that this executor no longer drives; nothing changes it afterwards."""
         self._recent.pop(machine.run_id, None)
-        if machine.ended is None:
+        if machine.ended is None and (machine.head - kept.seq > _FEW or kept.size > _SMALL):
             self._recent[machine.run_id] = Checkpoint(machine, kept)
             if len(self._recent) > _RECENT:
                 self._recent.popitem(last=False)
 
-    async def _nearest(self, info: RunInfo, graph: GraphDefinition, upto: int | None = None) -> Checkpoint:
-        """Return the machine nearest to a position of the run: a recent one, one from a snapshot, or a new one.
+    async def _read_run(self, run_id: str, upto: int | None) -> tuple[StoredRun, Checkpoint | None]:
+        """Read a run up to a record, without the records in a recent machine of it, which is returned, too."""
+        recent = self._recent.get(run_id)
+        if recent is not None and (upto is None or recent.machine.head <= upto):
+            return await self._load(run_id, after=recent.machine.head, upto=upto), recent
+        return await self._read_stored(run_id, upto), None
 
-        The first two only cache a fold: they are used only if the journal contains their position and the graph has the
-        same content, and the records after them are folded as always.
+    async def _read_stored(self, run_id: str, upto: int | None) -> StoredRun:
+        # A snapshot has no seal: if records need one, only they define the state of a run.
+        return await self._load(run_id, after=None if self._believed else 0, upto=upto)
+
+    async def _folded(
+        self, stored: StoredRun, recent: Checkpoint | None, graph: GraphDefinition, upto: int | None
+    ) -> Checkpoint:
+        """Return the machine of a run that was read by `_read_run`, with the snapshot before it.
+
+        A recent machine and a snapshot only cache a fold: they are used only if the journal contains their position and
+        the graph has the same content, and the records after them are folded as always.
 
         Args:
-            info: the run.
+            stored: the run.
+            recent: the machine before its records.
             graph: the graph that it started with.
-            upto: the position; None: its end.
+            upto: the number of the last record to fold; None: all.
         """
+        info, found = stored.info, None
+        if recent is not None:
+            found = await self._continued(info, recent, graph)
+            if found is None:
+                stored = await self._read_stored(info.run_id, upto)
+        records = stored.records
+        if stored.snapshot is not None:
+            found = await self._from_snapshot(info, graph, *stored.snapshot)
+            if found is None:
+                records = await self._store.read(info.run_id, upto=upto)
+        found = found or Checkpoint(RunState(Plan.of(graph)))
+        await self._fold(info, found.machine, records)
+        return found
+
+    async def _continued(self, info: RunInfo, recent: Checkpoint, graph: GraphDefinition) -> Checkpoint | None:
+        """Return a copy of a recent machine; None if the run is another one, or has another graph."""
+        machine = recent.machine
+        if machine.head > info.head or not recent.fits(info):
+            return None
+        now = await self.of(info, *machine.lineage[-1]) if len(machine.lineage) > 1 else graph
+        if machine.plan.graph is not now or machine.content != now.content:
+            return None
+        return Checkpoint(machine.copy(), recent.kept)
+
+    async def _from_snapshot(self, info: RunInfo, graph: GraphDefinition, seq: int, data: bytes) -> Checkpoint | None:
+        """Return the machine of a snapshot of the first `seq` records; None if it cannot be used."""
         first = Plan.of(graph)
-        recent = self._recent.get(info.run_id)
-        if recent is not None and recent.machine.head <= (upto or info.head) and recent.fits(info):
-            now = await self.of(info, *recent.machine.lineage[-1]) if len(recent.machine.lineage) > 1 else graph
-            if recent.machine.plan.graph is now and recent.machine.content == now.content:
-                return Checkpoint(recent.machine.copy(), recent.kept)
-        # A snapshot has no seal: if records need one, only they define the state of a run.
-        kept = await self._store.snapshot(info.run_id, upto=upto) if self._believed else None
-        if kept is not None:
-            seq, data = kept
-            try:
-                text = unpacked(data, seq)
-                written = from_json(text)
-                past = lineage_of(written)[1:]
-                later = {content: Plan.of(await self.of(info, structure, content)) for structure, content in past}
-                machine = load(later[past[-1][1]] if past else first, written)
-                machine.first = first
-                machine.later.update(later)
-                there = machine.plan.graph
-                if machine.head == seq and there is not None and machine.content == there.content:
-                    return Checkpoint(machine, Kept(seq, len(text)))
-            except Exception as error:  # any error: the journal is still there
-                log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
-        return Checkpoint(RunState(first))
+        try:
+            text = unpacked(data, seq)
+            written = from_json(text)
+            past = lineage_of(written)[1:]
+            later = {content: Plan.of(await self.of(info, structure, content)) for structure, content in past}
+            machine = load(later[past[-1][1]] if past else first, written)
+            machine.first = first
+            machine.later.update(later)
+            there = machine.plan.graph
+            if machine.head == seq and there is not None and machine.content == there.content:
+                return Checkpoint(machine, Kept(seq, len(text)))
+        except Exception as error:  # any error: the journal is still there
+            log.debug("run %s: its snapshot at %d cannot be used: %r", info.run_id, seq, error)
+        return None
 
     async def plan_of(self, info: RunInfo, records: Sequence[Record]) -> Plan:
         """Return the plan for folding all records of a run, from the first one on."""
@@ -187,13 +223,13 @@ class RunLoader:
             GraphChanged: the run cannot continue with the graph without a decision or a migration.
         """
         began = await self.stored_graph(info)
-        checkpoint = Checkpoint(RunState(Plan.of(began)))
         if reopen is None:
-            checkpoint = await self._nearest(info, began)
+            checkpoint = await self.checkpoint_of(info, began)
+        else:
+            checkpoint = Checkpoint(RunState(Plan.of(began)))
+            await self._fold(info, checkpoint.machine, await self._store.read(info.run_id))
+            reopen(checkpoint.machine)
         machine = checkpoint.machine
-        await self._fold(info, machine, await self._store.read(info.run_id, after=machine.head))
-        if reopen is not None:
-            reopen(machine)
         if machine.ended is not None:
             return Loaded(checkpoint)
         known = self._resources.version(info.graph, machine.structure, machine.content)
@@ -346,8 +382,7 @@ def _in_order(data: JsonObject, like: JsonObject) -> JsonObject:
     return {**data, "nodes": made}
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(Struct, frozen=True):
     """How a run continues in a version of its graph."""
 
     changes: tuple[str, ...] | None = None
@@ -356,8 +391,7 @@ class Fit:
     """The migration to a version of another structure, journaled first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """A run that is about to be resumed."""
 
     checkpoint: Checkpoint
@@ -377,8 +411,7 @@ _KEPT = 16
 """Number of runs whose reading position is kept."""
 
 
-@dataclass(slots=True)
-class _Reading:
+class _Reading(Struct):
     """The steps of one run that were read so far."""
 
     created: float
@@ -388,7 +421,7 @@ class _Reading:
     """Number of the last record read."""
     floor: int = 0
     """Steps that ended up to this record are dropped."""
-    points: list[Point] = field(default_factory=list)
+    points: list[Point] = []
 
     def drop(self, after: int) -> None:
         """Drop the steps that ended at a record or before it."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, cast
 
 from anyio.abc import TaskStatus
+from msgspec import Struct
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import InvalidValue, OrchestratorError
@@ -272,6 +272,8 @@ class ExecutorForks:
         answer: object = None,
         answers: Mapping[str, object] | None = None,
         result: object = None,
+        request: Mapping[str, object] | None = None,
+        pause: bool | None = None,
         graph: GraphDefinition | str | None = None,
         migrate: Migration | None = None,
         run_id: str | None = None,
@@ -298,6 +300,8 @@ class ExecutorForks:
             answer=answer,
             answers=answers,
             result=result,
+            request=request,
+            pause=pause,
             graph=graph,
             migrate=migrate,
             run_id=run_id,
@@ -407,8 +411,7 @@ class ExecutorMemory(Memory):
         return await self._made.store.item_usage("memory")
 
 
-@dataclass(frozen=True, slots=True)
-class CachedResult:
+class CachedResult(Struct, frozen=True):
     """A stored result of a node with `cache=`."""
 
     graph: str
@@ -496,8 +499,7 @@ _PAGE = 200
 _UNENDED = ("running", "paused")
 
 
-@dataclass(frozen=True, slots=True)
-class VersionCheck:
+class VersionCheck(Struct, frozen=True):
     """The effect of a new version of its graph on one run."""
 
     run_id: str
@@ -512,11 +514,11 @@ class VersionCheck:
     """Options of `orchestrator resume RUN` with which it continues; None if it needs none, or none are known."""
     guesses: Sequence[str] = ()
     """Assumptions of these options, line by line: check it before you use them."""
-    undecided: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    undecided: Mapping[str, Sequence[str]] = {}
     """Removed state fields that may have become one of several new ones, with those new fields."""
     fault: str = ""
     """Reason why the run could not be compared; empty if it could."""
-    refs: Mapping[str, object] = field(default_factory=dict)
+    refs: Mapping[str, object] = {}
     """References to its code, as text."""
     root_id: str = ""
     """Id that its first record contains: for a fork, that of the run at the root of all forks."""

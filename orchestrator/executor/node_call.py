@@ -50,7 +50,7 @@ async def _in_place(attempt: Attempt, context: StepContext, state: object, place
 def _run_node(attempt: Attempt, context: StepContext, state: object) -> Awaitable[object]:
     if attempt.spec.effect == "irreversible":
         return _as_effect(attempt, context, state)
-    if attempt.spec.cache is not None:
+    if attempt.spec.cache is not None and attempt.resources.memory.cache:
         return cached(attempt, context, partial(_plainly, attempt, context, state))
     return _plainly(attempt, context, state)
 

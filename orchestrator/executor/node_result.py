@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from orchestrator.errors import InvalidOutcome, InvalidUpdate
@@ -19,8 +19,7 @@ from orchestrator.json import JsonObject
 from orchestrator.kernel.queries import validate_outcome
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """The result of a node, from the journal or from the cache."""
 
     outcome: str
@@ -77,8 +76,9 @@ def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str,
             if isinstance(result, Failing):
                 result = decided(attempt, result)
             outcome, update = _read(activation.node, result)
-        if update:
-            _check_declared(attempt, update)
+        writes = attempt.spec._may_update
+        if update and writes is not None and not writes.issuperset(update):
+            raise _undeclared(activation.node, writes, update)
         values, ops = activation.frame.plan.schema.encode_update(update)
     fault = validate_outcome(activation, outcome, values, ops)
     if fault is None:
@@ -89,17 +89,11 @@ def landed(attempt: Attempt, result: object) -> tuple[str, JsonObject, dict[str,
     raise InvalidOutcome(fault.message)
 
 
-def _check_declared(attempt: Attempt, update: Mapping[str, object]) -> None:
-    """Refuse fields that the node does not declare: by `writes`, its function's return type, or its class's `fills`.
-
-    Raises:
-        InvalidUpdate: there is such a field.
-    """
-    writes = attempt.spec._may_update
-    if writes is not None and not writes.issuperset(update):
-        others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
-        only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
-        raise InvalidUpdate(f"{attempt.activation.node} updates {others}, but declares that it writes {only}")
+def _undeclared(node: str, writes: frozenset[str], update: Mapping[str, object]) -> InvalidUpdate:
+    """Return the error for fields that a node declares neither in `writes` nor by its return type or class."""
+    others = ", ".join(map(str, sorted(update.keys() - writes, key=str)))
+    only = f"only {', '.join(sorted(writes))}" if writes else "nothing"
+    return InvalidUpdate(f"{node} updates {others}, but declares that it writes {only}")
 
 
 def decided(attempt: Attempt, failing: Failing[Any]) -> Outcome[Any]:

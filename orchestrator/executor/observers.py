@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 import anyio
 import anyio.to_thread
+from msgspec import Struct
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.lease import is_held
@@ -49,8 +50,7 @@ _AT_ONCE = 100
 """Number of runs whose notices are taken over at once."""
 
 
-@dataclass(frozen=True, slots=True)
-class TakenOver:
+class TakenOver(Struct, frozen=True):
     """A run that has ended or waits, and whose observers this executor must call."""
 
     info: RunInfo

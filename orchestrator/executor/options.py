@@ -6,8 +6,9 @@ Users give them as keyword arguments of `Executor`, which documents them; intern
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from orchestrator.executor.resources import Resources
 from orchestrator.graph.limits import Limits
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.replay.running import Live
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(Struct, frozen=True, kw_only=True):
     """Options of a run that is started; see `Executor.start`."""
 
     run_id: str | None = None
@@ -45,8 +45,7 @@ class RunOptions:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResumeOptions:
+class ResumeOptions(Struct, frozen=True, kw_only=True):
     """Options of a run that is resumed; see `Executor.resume`."""
 
     retry: bool = False
@@ -80,18 +79,18 @@ NO_OPTIONS = ResumeOptions()
 """The run is resumed unchanged."""
 
 
-@dataclass(frozen=True)
-class ForkOptions:
+class ForkOptions(Struct, frozen=True):
     """The run to fork, and the changes of the fork; see `Executor.fork`."""
 
     parent: str
-    _: KW_ONLY
     at: int | None = None
     update: Mapping[str, object] | None = None
     branch: str | None = None
     answer: object = None
     answers: Mapping[str, object] | None = None
     result: object = None
+    request: object = None
+    pause: bool | None = None
     graph: GraphDefinition | str | None = None
     migrate: Migration | None = None
     run_id: str | None = None
@@ -103,13 +102,16 @@ class ForkOptions:
     replay: Mapping[str, Any] | None = None
     """Fields that only the record `forked` of a replay has. A replay inherits no labels, and needs no models."""
 
+    @property
+    def once(self) -> bool:
+        """Return True if the fork pauses after the steps that it starts with."""
+        return self.request is not None if self.pause is None else self.pause
 
-@dataclass(frozen=True)
-class ReplayOptions:
+
+class ReplayOptions(Struct, frozen=True):
     """The run to replay, and the changes; see `Executor.replay`."""
 
     parent: str = ""
-    _: KW_ONLY
     graph: GraphDefinition | str | None = None
     models: Mapping[str, Model] | None = None
     update: Mapping[str, object] | None = None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import groupby
 from typing import TYPE_CHECKING, cast, get_args
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from orchestrator.errors import InvalidValue, OrchestratorError, RunConflict, RunUnknown, StoreUnavailable
@@ -83,8 +83,7 @@ async def stats(
 QUESTION_KINDS: tuple[str, ...] = get_args(QuestionKind)
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuestion:
+class RunQuestion(Struct, frozen=True):
     """An open question of one of the runs of a store."""
 
     run_id: str
@@ -93,7 +92,7 @@ class RunQuestion:
     question: AnyQuestion
     asked: float
     """Time since which it waits, Unix seconds."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = {}
     """The run's labels."""
 
     @property
@@ -102,8 +101,7 @@ class RunQuestion:
         return self.question.deadline
 
 
-@dataclass(frozen=True, slots=True)
-class RunQuestions:
+class RunQuestions(Struct, frozen=True):
     """A page of the open questions, the oldest run first, and those of one run in the order of their places.
 
     `cursor` leads to the next page; None if there is none.

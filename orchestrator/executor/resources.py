@@ -6,7 +6,7 @@ tools.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType, ModuleType
 from typing import Any, Literal, cast
@@ -15,11 +15,13 @@ import anyio
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, InvalidValue
+from orchestrator.executor.tracing import Tracing
 from orchestrator.graph.faults import suggest_name
 from orchestrator.graph.given_code import with_inner
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.names import plain_name
+from orchestrator.graph.node_settings import with_model
 from orchestrator.graph.reading import UnresolvedNode
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.base import Model
@@ -71,6 +73,20 @@ def check_arguments(
     check_code(graphs=graphs, model=model, models=models, pools=pools)
     if not isinstance(observers, Sequence):
         raise _wrong("observers", observers, "give a list of functions of (run, seq)")
+
+
+def check_choices(**arguments: tuple[str, str, str]) -> None:
+    """Refuse arguments of `Executor` with another value than one of two.
+
+    Args:
+        arguments: name -> the value, and the two that are possible.
+
+    Raises:
+        ValueError: names the argument, its value and the possible ones.
+    """
+    for name, (given, one, other) in arguments.items():
+        if given not in (one, other):
+            raise ValueError(f"{name}={given!r}: use {one!r} or {other!r}")
 
 
 def check_code(*, graphs: object, model: object, models: object, pools: object) -> None:
@@ -158,6 +174,7 @@ class Resources:
     asked: dict[str, Any] = field(default_factory=dict)
     """Contents of graphs -> lowest risk of calls in their runs that are asked about, see `add_graph`."""
     passed: PassedChecks = field(default_factory=PassedChecks)
+    tracing: Tracing | None = None
 
     @classmethod
     def of(
@@ -173,6 +190,7 @@ class Resources:
         pools: Mapping[str, int] | None = None,
         streams: Literal["watched", "always"] = "watched",
         memory: MemoryOptions | None = None,
+        tracing: Tracing | None = None,
     ) -> Resources:
         """Make the resources of `Executor(...)`, with the graphs inside its tools.
 
@@ -197,6 +215,7 @@ class Resources:
             pools={name: anyio.CapacityLimiter(size) for name, size in (pools or {}).items()},
             always_streams=streams == "always",
             memory=memory or MemoryOptions(),
+            tracing=tracing,
         )
         for graph in graphs:
             newer = found.versions.get(graph.name, ())
@@ -279,7 +298,17 @@ class Resources:
         """
         known = [*self.versions.get(name, ()), *(one for one in self.begun.values() if one.name == name)]
         same = self.begun.get(content) or next((one for one in known if one.content == content), None)
-        return same or next((one for one in known if one.structure == structure), None)
+        return same or self._variant(known, content) or next((one for one in known if one.structure == structure), None)
+
+    def _variant(self, known: Iterable[GraphDefinition], content: str) -> GraphDefinition | None:
+        """Return the graph of a run that was started with a model of this executor, in place of the default one."""
+        for graph in known:
+            for name in self.models:
+                found = with_model(graph, name)
+                if found.content == content:
+                    self.begun[content] = found
+                    return found
+        return None
 
     def graph(self, name: str, run_id: str = "") -> GraphDefinition:
         """Return the newest version of the graph with a name.

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import anyio
+from msgspec import Struct
 
 from orchestrator.errors import OrchestratorError, RunConflict, RunEnded
 from orchestrator.executor.host import Host
@@ -115,8 +116,7 @@ class ResumedRun:
     """The error because of which it could not be resumed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
+class Resumed(Struct, frozen=True):
     """The outcomes of resuming many runs."""
 
     runs: tuple[ResumedRun, ...] = ()

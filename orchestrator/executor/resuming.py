@@ -14,10 +14,10 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, structs
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.clock import Clock
@@ -33,7 +33,6 @@ from orchestrator.executor.run_status import waits_to_be_taken_up
 from orchestrator.executor.run_tools import compare_offered, offered
 from orchestrator.executor.trusted_approvals import TrustedApprovals
 from orchestrator.executor.watched_runs import moved_by_others
-from orchestrator.executor.worker_list import workers
 from orchestrator.graph.faults import listed_names, suggest_name
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
@@ -52,10 +51,10 @@ from orchestrator.user_code import contained
 from orchestrator.views.run import Run
 
 if TYPE_CHECKING:
-    from orchestrator.executor import drive
+    from orchestrator.executor import drive, worker_list
     from orchestrator.executor.drive import Drive
 else:
-    (drive,) = lazy_modules("orchestrator.executor", "drive")  # not needed to read runs
+    drive, worker_list = lazy_modules("orchestrator.executor", "drive worker_list")  # not needed to read runs
 
 logger = logging.getLogger("orchestrator")
 
@@ -279,7 +278,7 @@ class Waiting:
         if self._free * self._pause < seconds or not self._may_act(info):
             return
         self._free = 0
-        if any(one.state == "alive" and info.graph in one.graphs for one in await workers(host.store)):
+        if any(one.state == "alive" and info.graph in one.graphs for one in await worker_list.workers(host.store)):
             return
         self._tried = info.head
         with contextlib.suppress(RunConflict, RunEnded):  # another executor has taken the run
@@ -290,8 +289,7 @@ class Waiting:
 # -- opening a run -----------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Ready:
+class _Ready(Struct, frozen=True):
     """A loaded run that the executor can continue."""
 
     found: Loaded
@@ -326,7 +324,7 @@ async def open_run(
             newest = await _newest_graph(host, info)
             tasks = host.background()
             if hold is None:
-                hold = await host.take(run_id, options.wait)
+                hold = await host.take(run_id, options.wait, free=info.lease is None)
             else:
                 await host.enter(run_id)
             entered.callback(host.leave, run_id)
@@ -391,7 +389,7 @@ async def _ready_drive(host: Host, hold: LeaseHandle, ready: _Ready, options: Re
     try:
         begin(live.log, ready.reopening, options)
         if fit.migrated is not None:
-            live.log.push(fit.migrated.record.model_copy(update={**live.log.now()}))
+            live.log.push(structs.replace(fit.migrated.record, **live.log.now()))
         await check_approvals(host.store, live.log, checked, host.resources.asked.get(ready.graph.content))
     except BaseException:
         del host.live[run_id]
@@ -540,15 +538,15 @@ class Reopening:
         )
 
 
-def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str]:
-    """Return how to raise the spent limit: with an argument, and with an option."""
+def _still_spent(name: str, most: float, used: float, node: str) -> tuple[str, str, str]:
+    """Return how to raise the spent limit: with an argument, with an option, and without a name of either."""
     more = max(2 * most, used + 1)
     given = f"visits={{{node!r}: {more:g}}}" if name == "visits" else f"{name}={more:g}"
     of = f" of node {node!r}" if node else ""
     spent = f"{name}={most:g}{of} are spent ({used:g} used): raise that limit, "
     call = f"limits=Limits({given})"
     option = f"{_FLAGS[name]} {more:g}" if name in _FLAGS else f"which no option does: in Python, {call}"
-    return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}"
+    return f"{spent}{call}{f', or {option}' if name in _FLAGS else ''}", f"{spent}{option}", f"{spent}to {more:g}"
 
 
 def reopening_of(clock: Clock, info: RunInfo, options: ResumeOptions) -> Reopening | None:

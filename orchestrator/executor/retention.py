@@ -11,19 +11,21 @@ from datetime import datetime, timedelta
 
 import anyio
 
-from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt, StoreError
+from orchestrator.errors import RunArchived, RunConflict, RunUnknown, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.executor import lease as leases
 from orchestrator.executor.calls.limits import child_id
+from orchestrator.executor.deletion import Deletion, copies_of, delete_run, traces_of
 from orchestrator.executor.host import Host
+from orchestrator.json import canonical
 from orchestrator.kernel.records import EffectIntended, Record, check_readable
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Archivable, Archiving, Placing, RunInfo, Store
 from orchestrator.stores.items import AREAS
 from orchestrator.stores.requests import RunQuery
-from orchestrator.values import check_labels
+from orchestrator.values import check_labels, utc
 
 
-async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
+async def delete(host: Host, run_id: str, order: Deletion, *, children: bool, forks: bool = False) -> list[str]:
     """See `Executor.delete`."""
     holds: dict[str, leases.LeaseHandle] = {}
     try:
@@ -45,11 +47,14 @@ async def delete(host: Host, run_id: str, *, children: bool) -> list[str]:
                 continue  # deleted since then
             if children:
                 todo += await children_of(host, name)
+            if forks:
+                todo += [one async for one in copies_of(host, name)]
         for name in holds:
             await check_objects(host.store, name)
+        found = [await traces_of(host, name) for name in holds]  # what cannot be read is refused first
         # Children first: if interrupted, the run is still stored and refers to the remaining ones.
-        for name in reversed(holds):
-            await host.store.delete(name)
+        for one in reversed(found):
+            await delete_run(host, one, order)
     finally:
         for hold in holds.values():
             await host.give_back(hold)
@@ -104,7 +109,9 @@ class Pruned:
     items: int = 0
     """Number of removed expired items of memory and cache; with `dry_run`, of those that would be removed."""
     skipped: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Id -> why a run was not deleted, or not completely: its archive is missing, or failed, which ends a pruning."""
+    """Id -> why a run was not deleted, or not completely: a newer version wrote it, its archive is missing, or its
+    archive failed, which ends a pruning.
+    """
 
 
 async def prune(
@@ -116,6 +123,7 @@ async def prune(
     graph: str | None,
     keep: int | None,
     dry_run: bool,
+    by: str,
 ) -> Pruned:
     """See `Executor.prune`."""
     if older_than is None and keep is None:
@@ -123,7 +131,14 @@ async def prune(
     if keep is not None and keep < 0:
         raise ValueError(f"keep={keep}: use 0 or more")
     before = time_of(older_than, host.resources.clock.now())
-    found = await _found(host, before, final_statuses(status, "pruned"), check_labels(labels or {}), graph, keep or 0)
+    statuses, wanted = final_statuses(status, "pruned"), check_labels(labels or {})
+    found = await _found(host, before, statuses, wanted, graph, keep or 0)
+    chosen: dict[str, object] = {
+        "older_than": None if before is None else f"{utc(before):%Y-%m-%dT%H:%M:%SZ}",
+        "keep": keep,
+    }
+    chosen |= {"status": ",".join(sorted(statuses)), "labels": wanted or None, "graph": graph}
+    rule = f"prune {canonical({name: value for name, value in chosen.items() if value is not None})}"
     deleted: list[str] = []
     children: list[str] = []
     skipped: dict[str, str] = {}
@@ -133,12 +148,12 @@ async def prune(
                 await check_objects(host.store, run_id)
                 deleted.append(run_id)
                 continue
-            first, *others = await delete(host, run_id, children=True)
+            first, *others = await delete(host, run_id, Deletion(by, rule), children=True)
         except (RunUnknown, RunConflict):  # another process deleted or resumed it
             continue
         except StoreError as error:
             skipped[run_id] = str(error)
-            if isinstance(error, RunArchived):
+            if isinstance(error, RunArchived | StoreTooNew):
                 continue
             if not deleted:
                 raise
@@ -199,20 +214,25 @@ async def _is_called(host: Host, info: RunInfo) -> bool:
     return True
 
 
-def time_of(older_than: timedelta | datetime | None, now: float) -> float | None:
-    """Return the time, in Unix seconds, before which a run's last record must lie; None: any.
+def time_of(given: timedelta | datetime | None, now: float, name: str = "older_than") -> float | None:
+    """Return the time that an argument names by itself or by its age, in Unix seconds; None: any.
+
+    Args:
+        given: the argument.
+        now: the time from which ages count, Unix seconds.
+        name: the argument's name, for the error.
 
     Raises:
         ValueError: the time has no time zone, or the age is negative.
     """
-    if isinstance(older_than, datetime):
-        if older_than.tzinfo is None:
-            raise ValueError(f"older_than={older_than!r} has no time zone; use an aware datetime or a timedelta")
-        return older_than.timestamp()
-    if isinstance(older_than, timedelta):
-        if older_than < timedelta(0):
-            raise ValueError(f"older_than={older_than!r}: use an age of 0 or more")
-        return now - older_than.total_seconds()
+    if isinstance(given, datetime):
+        if given.tzinfo is None:
+            raise ValueError(f"{name}={given!r} has no time zone; use an aware datetime or a timedelta")
+        return given.timestamp()
+    if isinstance(given, timedelta):
+        if given < timedelta(0):
+            raise ValueError(f"{name}={given!r}: use an age of 0 or more")
+        return now - given.total_seconds()
     return None
 
 
@@ -257,6 +277,7 @@ async def archive(
     status: Collection[str] | str | None,
     labels: Mapping[str, str] | None,
     graph: str | None,
+    run_ids: Collection[str] | None,
     dry_run: bool,
 ) -> ArchivedRuns:
     """See `Executor.archive`."""
@@ -269,20 +290,31 @@ async def archive(
         right = info.status in statuses and graph in (None, info.graph)
         return right and all(info.labels.get(name) == value for name, value in wanted.items())
 
+    if run_ids is not None:
+        infos = [await host.store.info(run_id) for run_id in dict.fromkeys(run_ids)]
+        open_ones = [info for info in infos if info.status not in FINAL]
+        done.skipped = {one.run_id: f"it is {one.status}: only runs that have ended are archived" for one in open_ones}
+        here = [info for info in infos if info.archived is None and (before is None or info.updated < before)]
+        await _take(host, store, list(filter(fits, here)), done, dry_run=dry_run)
+        return done
     cursor: str | None = None
     while True:
         page = await store.ended(before=before, after=cursor)
-        found = [info for info in page.runs if fits(info)]
-        if dry_run:
-            done.runs += [info.run_id for info in found]
-        else:
-            await _archive_all(host, store, found, done)
+        await _take(host, store, list(filter(fits, page.runs)), done, dry_run=dry_run)
         cursor = page.cursor
         if cursor is None:
             break
     if not dry_run:
         done.freed = await host.store.compact()
     return done
+
+
+async def _take(host: Host, store: Archiving, found: list[RunInfo], done: ArchivedRuns, *, dry_run: bool) -> None:
+    """Archive some runs, or only note that they would be."""
+    if dry_run:
+        done.runs += [info.run_id for info in found]
+    else:
+        await _archive_all(host, store, found, done)
 
 
 async def _archive_all(host: Host, store: Archiving, found: list[RunInfo], done: ArchivedRuns) -> None:

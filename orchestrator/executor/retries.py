@@ -15,10 +15,10 @@ from __future__ import annotations
 import builtins
 import math
 import random
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import anyio
+from msgspec import Struct
 
 from orchestrator import errors
 from orchestrator.errors import (
@@ -53,16 +53,14 @@ _OF_CLIENTS = {
 """Errors of HTTP clients without such a base class: package -> classes. No package is imported for this."""
 
 
-@dataclass(frozen=True, slots=True)
-class TryAgain:
+class TryAgain(Struct, frozen=True):
     """The decision to try again."""
 
     wait: float
     """Seconds until then."""
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """The decision not to try again."""
 
     why: Literal["attempts", "error", "patience", "irreversible"]

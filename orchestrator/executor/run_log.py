@@ -1,7 +1,7 @@
 """A run in the process that holds its lease: its machine, journal, lease, clock and followers.
 
 A record is folded first, then buffered, then stored. `RunLog.at` and `RunLog.now` are the only places that stamp a
-record's `seq`, `ts`, `activation`, `path` and `node`:
+record's `seq`, `ts`, `activation`, `path` and `node`, beside `RunLog.done`:
 
     log.push(EffectSettled(**log.at(activation), key=key, ok=True, ...))
 
@@ -12,10 +12,10 @@ Steps, effects and commands write through the log and wait on it. The drive that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import anyio
+from msgspec import Struct, structs
 
 from orchestrator.clock import Clock
 from orchestrator.errors import GraphUnknown, RunConflict, RunEnded, StoreError
@@ -23,9 +23,10 @@ from orchestrator.executor.concurrency import YieldBudget
 from orchestrator.executor.journal import Flusher, Journal, due_of
 from orchestrator.executor.lease import LeaseHandle
 from orchestrator.graph.model import GraphDefinition, Node
+from orchestrator.json import JsonObject
 from orchestrator.kernel.fold import apply
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepStamp
+from orchestrator.kernel.records import EffectIntended, Record, Stamp, StepDone, StepStamp
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.seals import Chain
 from orchestrator.kernel.state import Activation
@@ -277,8 +278,7 @@ class Children(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """Objects that all runs of an executor share."""
 
     store: Store
@@ -286,6 +286,19 @@ class Shared:
     flusher: Flusher
     holdings: PoolLeases
     yield_budget: YieldBudget
+    restored_at: float
+    """When the store was restored from a backup, in Unix seconds; 0 if it was not."""
+
+
+class ResultIndex(Struct):
+    """Where the journal of a run has the results of its tools, so that each record is read once to find them."""
+
+    places: dict[str, int] = {}
+    """Id of a result -> number of its record."""
+    calls: set[str] = set()
+    """Keys of the calls of tools."""
+    upto: int = 0
+    """Number of the last record that was read."""
 
 
 class RunLog:
@@ -336,6 +349,7 @@ class RunLog:
         self.watchers: set[Follower] = set()
         self.replies: dict[str, ReplySoFar] = {}
         """Key of a model call in progress -> its reply so far, if it is streamed."""
+        self.results = ResultIndex()
         self.replay: RunningReplay | None = None
         """Set if the run is a replay, or a replay called it."""
         self.context = context
@@ -349,19 +363,44 @@ class RunLog:
         self.closing = False
         """True if it is too late to give this process any more work."""
         self._on_durable = on_durable
+        self.restored_at = shared.restored_at
         self._flusher = shared.flusher
         self._moved: anyio.Event | None = None
+        self._stamped = 0.0
+        """The last time that was given to a record: it is by the drive's clock."""
+
+    @property
+    def restored(self) -> bool:
+        """True if the run comes from a backup: it may have made calls that its journal does not have."""
+        return self.machine.created < self.restored_at
 
     # -- stamps --------------------------------------------------------------------------------------------------
 
     def now(self) -> Stamp:
         """Return the stamp of a record about the run."""
-        return {"seq": self.machine.head + 1, "ts": self.clock.now()}
+        ts = self._stamped = self.clock.now()
+        return {"seq": self.machine.head + 1, "ts": ts}
 
     def at(self, activation: Activation) -> StepStamp:
         """Return the stamp of a record about a step."""
-        seq, ts, path = self.machine.head + 1, self.clock.now(), activation.path
-        return {"seq": seq, "ts": ts, "activation": activation.key, "path": path, "node": activation.node}
+        ts = self._stamped = self.clock.now()
+        key, path, node = activation.key, activation.path, activation.node
+        return {"seq": self.machine.head + 1, "ts": ts, "activation": key, "path": path, "node": node}
+
+    def done(self, activation: Activation, outcome: str, update: JsonObject, started: float) -> StepDone:
+        """Return the record of a step that ended, without what few of them have: each field given takes time."""
+        ts = self._stamped = self.clock.now()
+        return StepDone(
+            seq=self.machine.head + 1,
+            ts=ts,
+            activation=activation.key,
+            path=activation.path,
+            node=activation.node,
+            outcome="done" if outcome == "done" else outcome,  # of several equal strings one is the default
+            update=dict(update),
+            started=started,
+            ended=ts,
+        )
 
     def of(self, record: EffectIntended) -> StepStamp:
         """Return the stamp of a record about the step of an earlier record."""
@@ -381,9 +420,10 @@ class RunLog:
         machine, journal = self.machine, self.journal
         if machine.ended is not None:
             raise RunEnded(self.run_id, machine.status)
-        now = self.clock.now()
-        if not -_JUMP <= record.ts - now <= _JUMP:
-            record = record.model_copy(update={"ts": now})
+        if record.ts is not self._stamped:
+            now = self.clock.now()
+            if not -_JUMP <= record.ts - now <= _JUMP:
+                record = structs.replace(record, ts=now)
         delta = apply(machine, record)
         if self.approvals is not None:
             self.approvals.note(record)

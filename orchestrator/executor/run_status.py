@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from orchestrator.executor.lease import is_held
 from orchestrator.graph.names import plain_name
 from orchestrator.kernel.status import FINAL
-from orchestrator.stores.base import Page, Placing, RunInfo, Store
+from orchestrator.stores.base import Page, RunInfo, Store
 from orchestrator.stores.requests import RunQuery
 from orchestrator.stores.rows import MARK, MAX_DEATHS, encrypted_with
 from orchestrator.values import check_labels, check_text
@@ -93,14 +93,7 @@ _TEXTS = tuple(one.name for one in fields(RunQuery) if one.type == "str | None")
 """The filters that are strings."""
 
 
-async def run_list(
-    store: Store,
-    query: RunQuery,
-    *,
-    q: str | None = None,
-    begun_since: float | None = None,
-    begun_before: float | None = None,
-) -> Page:
+async def run_list(store: Store, query: RunQuery, *, q: str | None = None) -> Page:
     """Return a page of the runs of a store that match every filter; see `Executor.runs`."""
     for what in (*(getattr(query, name) for name in _TEXTS), q):
         if what is not None:
@@ -110,28 +103,23 @@ async def run_list(
         check_text(status, "a filter of the list of runs")
     labels, graph = check_labels(query.labels), plain_name(query.graph) if query.graph else query.graph
 
-    def begun(info: RunInfo) -> bool:
-        since, before = begun_since, begun_before
-        return (since is None or info.created >= since) and (before is None or info.created < before)
-
     async def listed(*, search: str | None, after: str | None, limit: int) -> Page:
         found: list[RunInfo] = []
-        if after is None and begun_before is not None and isinstance(store, Placing):
-            after = store.cursor_before(begun_before)
         while True:
             left = limit - len(found)
             page = await store.runs(replace(query, labels=labels, graph=graph, search=search, after=after, limit=left))
             seen = [with_status(info) for info in page.runs]
-            found += [info for info in seen if (wanted is None or info.status in wanted) and begun(info)]
-            past = begun_since is not None and seen and seen[-1].created < begun_since  # sorted by `created`
-            if page.cursor is None or len(found) >= limit or past:
-                return Page(tuple(found), None if past else page.cursor)
+            found += [info for info in seen if wanted is None or info.status in wanted]
+            if page.cursor is None or len(found) >= limit:
+                return Page(tuple(found), page.cursor)
             after = page.cursor
 
     if q is None:
         return await listed(search=query.search, after=query.after, limit=query.limit)
     if query.search is not None:
         raise ValueError("`search` and `q` are given; use one of them")
+    if query.sort != "started" or query.ascending:
+        raise ValueError("`q` searches journals from the newest run on: use `search` in lists with another order")
     from orchestrator.executor.run_search import searched
 
     return await searched(listed, store, q, query.after, query.limit)

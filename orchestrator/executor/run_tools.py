@@ -9,7 +9,8 @@ are journaled as a change.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct
 
 from orchestrator.errors import GraphUnknown, ToolsChanged
 from orchestrator.graph.model import GraphDefinition
@@ -21,15 +22,14 @@ _MOST = 20
 """Maximum number of arguments of a changed tool that an error names."""
 
 
-@dataclass(slots=True)
-class Reach:
+class Reach(Struct):
     """The tools that nodes may call."""
 
     all: bool = False
     """True if one of them may call any tool of the executor."""
-    names: set[str] = field(default_factory=set)
+    names: set[str] = set()
     """Names of the executor's tools that they declare."""
-    own: dict[str, Tool] = field(default_factory=dict)
+    own: dict[str, Tool] = {}
     """`node/name` -> a tool declared by a node itself."""
 
     def note(
@@ -53,8 +53,7 @@ class Reach:
                 self.names |= scope.names - scope.own
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """Declarations about tools by a node and by its enclosing subgraph nodes."""
 
     names: frozenset[str] | None = None
@@ -68,6 +67,12 @@ class Scope:
 def offered(graph: GraphDefinition, tools: Toolbox) -> dict[str, str]:
     """Return name -> digest of the schema of every tool that a run may call; `node/name` for a node's own."""
     return _digests(_reach(graph), tools.current())
+
+
+def own_tool(graph: GraphDefinition | None, node: str, name: str) -> Tool | None:
+    """Return the tool that a node of a graph, or of a graph inside it, declares itself; None if it does not."""
+    own = {} if graph is None else _reach(graph).own
+    return next((tool for key, tool in own.items() if f"/{key}".endswith(f"/{node}/{name}")), None)
 
 
 def _reach(graph: GraphDefinition) -> Reach:

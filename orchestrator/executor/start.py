@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 import reprlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import anyio
+from msgspec import Struct, structs
 
 from orchestrator.errors import InvalidInput, InvalidValue, RunExists
 from orchestrator.executor import lease as leases
@@ -50,8 +51,7 @@ if TYPE_CHECKING:
     from orchestrator.executor.drive import Drive
 
 
-@dataclass(frozen=True, slots=True)
-class Recorded:
+class Recorded(Struct, frozen=True):
     """An input that was accepted before, as the values of all state fields: of a schedule, or of a replayed run."""
 
     values: Mapping[str, object]
@@ -89,11 +89,13 @@ async def create(
         RuntimeError: the executor is not open, or was closed meanwhile; then the run is in the store.
     """
     tasks = host.background()
-    records, chain = _sealed(host, *first)
+    traced, created = _traced(host, "start", *first)
+    records, chain = _sealed(host, *traced)
     machine, info = _row(host, graph, records)
     await host.enter(info.run_id)
     try:
         hold = await leases.create(host.presence, info, records, graph=graph.data(), stopping=lambda: host.stopping)
+        created()
         try:
             host.check_open(tasks)
         except RuntimeError:
@@ -119,9 +121,25 @@ async def create_undriven(host: Host, graph: GraphDefinition, started: RunStarte
     Raises:
         RunExists: the id is in use.
     """
-    records, _ = _sealed(host, started)
+    traced, created = _traced(host, "enqueue", started)
+    records, _ = _sealed(host, *traced)
     _, info = _row(host, graph, records)
     await host.store.create(NewRun(replace(info, due=due), records, graph=graph.data()))
+    created()
+
+
+def _traced(
+    host: Host, verb: str, *first: RunStarted | Forked
+) -> tuple[Sequence[RunStarted | Forked], Callable[[], None]]:
+    """Return the first records of a run, with the context of its trace in its labels, if the executor traces runs.
+
+    Those of a replay have it already. The function is called once the run is stored.
+    """
+    tracing, started = host.resources.tracing, first[-1]
+    if tracing is None or not isinstance(started, RunStarted):
+        return first, lambda: None
+    trace = tracing.begin(verb, started.run_id, started.graph, started.labels)
+    return (structs.replace(started, labels=dict(trace.labels)),), trace.created
 
 
 def _sealed(host: Host, *first: RunStarted | Forked) -> tuple[list[Record], Chain | None]:
@@ -139,8 +157,7 @@ def _row(host: Host, graph: GraphDefinition, records: Sequence[Record]) -> tuple
     return machine, row_of(machine, structure=graph.structure, content=graph.content, calling=calling)
 
 
-@dataclass(frozen=True, slots=True)
-class RunDraft:
+class RunDraft(Struct, frozen=True):
     """A run that is not stored yet: its graph, and its first record."""
 
     graph: GraphDefinition

@@ -17,14 +17,15 @@ from orchestrator.executor.calls.limits import remaining_limits
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.questions import answer_to, as_before, make_question
 from orchestrator.executor.calls.under_way import innermost
-from orchestrator.executor.failures import in_step_task
+from orchestrator.executor.failures import Suspend, in_step_task
 from orchestrator.graph.codec import as_json, shown
 from orchestrator.graph.isolation import isolated
 from orchestrator.graph.limits import LimitsLeft
 from orchestrator.json import cleaned, digest, storable
+from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.question import Answer, Question, QuestionKind
 from orchestrator.kernel.question import until as until_text
-from orchestrator.kernel.records import EffectClass, Failure
+from orchestrator.kernel.records import Asked, EffectClass, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
 from orchestrator.memory import Memory
 from orchestrator.models.base import Model
@@ -237,6 +238,116 @@ class StepContext(Context):
         )
         question = await away(made, shown_with, schema)
         return await self._answer(question)
+
+    async def ask_inside(
+        self,
+        key: str,
+        name: str,
+        *,
+        prompt: str,
+        payload: Mapping[str, object],
+        schema: Mapping[str, object],
+        secret: str,
+        begun: bool,
+    ) -> Answer:
+        """Ask for a value inside a call, which is suspended, and starts again with the answer.
+
+        Args:
+            key: idempotency key of the call.
+            name: identifies the question among those with the same secret.
+            prompt: the text of the question.
+            payload: further data to show with the question, as plain JSON.
+            schema: JSON Schema of the value.
+            secret: what the call needs when it starts again, see `suspended_with`. It is never shown.
+            begun: whether the call has begun something elsewhere; False: it counts as not made.
+
+        Raises:
+            Suspend: there is no answer yet.
+        """
+        await self._attempt.wait_if_stopped()
+        question = make_question(
+            self._attempt,
+            0,
+            "input",
+            unordered=(digest([key, name, secret]),),
+            prompt=check_text(prompt, "the prompt of a question"),
+            payload=as_json(dict(payload), "the payload of a question", inside=1),
+            choices=(),
+            schema=as_json(dict(schema), "the schema of an answer"),
+            deadline=None,
+            tool=None,
+        )
+        return await self._answer_inside(question, key, secret, begun=begun)
+
+    async def sleep_inside(self, key: str, seconds: float, *, secret: str) -> None:
+        """Sleep in a call that has begun something elsewhere: it is suspended, and starts again when the time is over.
+
+        Args:
+            key: idempotency key of the call.
+            seconds: how long.
+            secret: what the call needs when it starts again, see `suspended_with`; another one for each sleep.
+
+        Raises:
+            Suspend: the time is not over.
+        """
+        await self._attempt.wait_if_stopped()
+        at = self._due(seconds, "a time to sleep")
+        assert at is not None
+        question = self._waiting("timer", (digest([key, "timer", secret]),), prompt=until_text(at), deadline=at)
+        await self._answer_inside(as_before(self.activation, question), key, secret, begun=True)
+
+    async def _answer_inside(self, question: Question, key: str, secret: str, *, begun: bool) -> Answer:
+        try:
+            return await self._answer(question)
+        except Suspend as signal:
+            if signal.question.id == question.id:
+                signal.key, signal.begun, signal.secret = key, begun, check_text(secret, "the state of a call")
+            raise
+
+    async def suspended_with(self, key: str) -> str:
+        """Return the secret with which a call was suspended last; empty if it begins.
+
+        Args:
+            key: idempotency key of the call.
+        """
+        log = self._attempt.log
+        entry = log.machine.ledger.entry(key)
+        if entry is None or entry.settled is None or not entry.intended.again:
+            return ""
+        if entry.settled.secret or entry.settled.may_have_happened:
+            return entry.settled.secret
+        found = ""  # in journals of earlier versions, the question has it
+        for record in await log.journal.store.read(log.run_id):
+            if isinstance(record, Asked) and record.secret.startswith(f"{key}\n"):
+                found = record.secret.partition("\n")[2]
+            elif isinstance(record, EffectSettled) and record.key == key and record.may_have_happened:
+                found = ""
+        return found
+
+    @property
+    def calls_before(self) -> Sequence[tuple[str, object]]:
+        """Tool calls of this attempt that were journaled before the step was suspended or stopped: names and arguments,
+        in the order in which they were made. Those of `calls_reused` do not count.
+        """
+        return [(one.intended.name, one.intended.request.get("args")) for one in self._calls(made_here=True)]
+
+    @property
+    def calls_reused(self) -> Sequence[tuple[str, object]]:
+        """Tool calls with a result that the run was forked with, or that a failed attempt made: names and arguments."""
+        made = self._calls(made_here=False)
+        return [(one.intended.name, one.intended.request.get("args")) for one in made if not one.is_open]
+
+    def _calls(self, *, made_here: bool) -> list[EffectEntry]:
+        """Return the tool calls of the step that its attempt made in this run, or the other ones, in their order."""
+        attempt, forked_at = self.activation.attempt, self._attempt.log.machine.forked_at
+        made = sorted(self.effects.under_way.before, key=lambda one: one.intended.seq)
+        calls = [one for one in made if one.intended.kind == "tool" and not one.intended.inside]
+        return [one for one in calls if (one.intended.attempt == attempt and one.intended.seq > forked_at) is made_here]
+
+    @property
+    def is_stopped(self) -> bool:
+        """True if the run has stopped this step; False if it runs, or only this process stops."""
+        return self._attempt.stopped() is not None
 
     async def sleep(self, seconds: float | None = None, *, until: float | None = None) -> None:
         await self._attempt.wait_if_stopped()

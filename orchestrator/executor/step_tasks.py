@@ -16,10 +16,12 @@ import logging
 import random
 from collections import deque
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 from anyio.abc import TaskGroup
+from msgspec import structs
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import GraphUnknown, ModelError, ReplayMismatch, StepError, StepTimeout
@@ -45,11 +47,10 @@ from orchestrator.executor.run_log import RunLog
 from orchestrator.executor.step_context import StepContext
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.model import Node
-from orchestrator.graph.outcome import Failing, Guarded
+from orchestrator.graph.outcome import TOO_LONG, Failing, Guarded
 from orchestrator.json import JsonObject
 from orchestrator.kernel.queries import reduced_values
-from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet, step_done
+from orchestrator.kernel.records import Asked, Failure, Record, StepDone, StepFailed, StepRetried, TimerSet
 from orchestrator.kernel.state import Activation
 from orchestrator.redaction import redact
 from orchestrator.user_code import as_error, flatten, is_cancelled, native_task, outside, take_back_cancels
@@ -78,10 +79,11 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
     if activation.fault is not None:
         return _faulted(log, activation, activation.fault)
     spec = log.node_of(activation)
-    waits = log.replay is None or log.replay.is_live(activation)  # a replay does not wait if it makes no calls
-    until = activation.not_before if waits else None
-    if until is not None and (left := log.clock.left(until, activation.backoff)) > 0:
-        await anyio.sleep(left)
+    until = activation.not_before
+    if until is not None and (log.replay is None or log.replay.is_live(activation)):
+        left = log.clock.left(until, activation.backoff)  # a replay does not wait if it makes no calls
+        if left > 0:
+            await anyio.sleep(left)
     if activation.node in plan.sub:
         return _subgraph(log, activation, spec)
     if spec.effect != "pure":
@@ -126,12 +128,9 @@ async def run_step(log: RunLog, resources: Resources, activation: Activation) ->
             await context.close_readers()
 
 
-_TELLING = (Guarded, Failing)
-"""Results whose records contain more than outcome and update."""
-
-
-def _waiting(log: RunLog, activation: Activation, question: Question) -> Asked | TimerSet:
+def _waiting(log: RunLog, activation: Activation, signal: Suspend) -> Asked | TimerSet:
     """Return the record for an attempt that waits."""
+    question = signal.question
     if question.kind == "timer" and question.deadline is not None:
         return TimerSet(**log.at(activation), name=question.id, at=question.deadline)
     return Asked(**log.at(activation), question=question)
@@ -141,29 +140,31 @@ def _done(
     attempt: Attempt, result: object, outcome: str, values: JsonObject, ops: dict[str, str], started: float
 ) -> StepDone:
     """Return the record for an attempt that ended with an outcome."""
-    activation, error, guards, failed = attempt.activation, None, None, attempt.failed_calls
-    if isinstance(result, _TELLING):
-        if isinstance(result, Guarded):
-            guards = {**result.guards}
-        else:
-            failed = failed or 1
-            if result.name == outcome:  # an edge takes it
-                error = attempt.failure(result.error).model_copy(update={"traceback": traceback_of(result.error)})
-    schema = activation.frame.plan.schema
-    reduced = reduced_values(activation, values, ops) if schema.coded or schema.summed else None
-    return step_done(
-        attempt.log.at(activation),
-        outcome=outcome,
-        update=dict(values),
-        ops=ops,
-        reduced=None if reduced is None else dict(reduced),
-        attempt=activation.attempt,
-        started=started,
-        error=error,
-        failed=failed,
-        guards=guards,
-        cached=attempt.cached,
-    )
+    activation, schema = attempt.activation, attempt.activation.frame.plan.schema
+    more: dict[str, Any] = {}
+    if ops:
+        more["ops"] = ops
+    if activation.attempt > 1:
+        more["attempt"] = activation.attempt
+    if attempt.cached:
+        more["cached"] = True
+    failed = attempt.failed_calls
+    if isinstance(result, Guarded):
+        more["guards"] = {**result.guards}
+    elif isinstance(result, Failing):
+        failed = failed or 1
+        if result.name == outcome:  # an edge takes it
+            error = attempt.failure(result.error)
+            more["error"] = error.model_copy(update={"traceback": traceback_of(result.error)})
+            more["uncounted"] = outcome == TOO_LONG and activation.node in activation.frame.limits.visits
+    if failed:
+        more["failed"] = failed
+    if schema.coded or schema.summed:
+        reduced = reduced_values(activation, values, ops)
+        if reduced is not None:
+            more["reduced"] = dict(reduced)
+    record = attempt.log.done(activation, outcome, values, started)
+    return structs.replace(record, **more) if more else record
 
 
 def _timeout(attempt: Attempt) -> StepTimeout:
@@ -184,7 +185,7 @@ def _not_done(attempt: Attempt, context: StepContext, error: BaseException, star
         if signal is None and attempt.timed_out:
             signal = TimedOut()
     if isinstance(signal, Suspend):
-        return _waiting(log, activation, signal.question)
+        return _waiting(log, activation, signal)
     if isinstance(signal, Lost):
         raise signal.error
     if isinstance(signal, Refused):
@@ -326,7 +327,9 @@ class StepTasks:
     def __init__(self, log: RunLog, resources: Resources, budget: YieldBudget) -> None:
         self.active = 0
         """Number of workers, including those about to start."""
-        self._log, self._resources, self._budget = log, resources, budget
+        self._log, self._budget = log, budget
+        step, tracing = partial(run_step, log, resources), resources.tracing
+        self._step = step if tracing is None else partial(tracing.step, log, step)
         self._tasks: TaskGroup | None = None
         self._steps: Steps | None = None
         self._queue: deque[Activation] = deque()
@@ -403,7 +406,7 @@ class StepTasks:
                 self._quiet.set()
 
     async def _run(self, scope: anyio.CancelScope, steps: Steps) -> None:
-        log, queue, scopes, budget = self._log, self._queue, self._scopes, self._budget
+        log, queue, scopes, budget, step = self._log, self._queue, self._scopes, self._budget, self._step
         running, journal = log.machine.running, log.journal
         task = None if log.task is None else native_task()
         context = copy_context()
@@ -422,7 +425,7 @@ class StepTasks:
                 self._call()
             scopes[key] = scope
             try:
-                record = await run_step(log, self._resources, activation)
+                record = await step(activation)
                 if task is not None and task.cancelling() and not is_cancelled(log.task, log.cancels):
                     await take_back_cancels(task)
                 if log.replay is not None and record is not None:

@@ -2,7 +2,7 @@
 
 {"type": "export", "version": 1, "redacted": false}
 {"type": "graph", "digest": "...", "data": {...}}     once, before the first run that names it
-{"type": "run", "run_id": "...", "records": 12}
+{"type": "run", "run_id": "...", "records": 12, "notes": [...]}    its notes, if there are any
 {"type": "run_started", "seq": 1, ...}                the records of this run, without seals
 ...
 {"type": "end", "runs": 1, "sha256": "..."}           the digest of all lines before it
@@ -24,26 +24,29 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import IO, TypeAlias
 
-from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from msgspec import Struct, structs
+from pydantic import BaseModel
 
 from orchestrator.errors import InvalidExport, OrchestratorError, RunExists, RunUnknown, StoreCorrupt, StoreError
+from orchestrator.executor.deletion import keep_proof, note_export
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import row_of
 from orchestrator.executor.loader import RunLoader
+from orchestrator.executor.notes import checked_note
 from orchestrator.executor.retention import children_of
 from orchestrator.executor.start import check_run_id
 from orchestrator.graph.codec import shown
 from orchestrator.graph.versions import content_digest
 from orchestrator.json import ORDERED, JsonObject, cut_up, in_pieces
 from orchestrator.kernel.fold import apply_stored
-from orchestrator.kernel.records import RECORD_TYPES, Record, decode, encode_unsealed
+from orchestrator.kernel.records import RECORD_TYPES, InvalidRecord, Record, as_json, decode, encode_unsealed
 from orchestrator.kernel.seals import Audit
 from orchestrator.redaction import redacted
 from orchestrator.stores.base import RunInfo
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
-from orchestrator.stores.shared import graphs_named
+from orchestrator.stores.rows import MAX_NOTES, Note, note_of
+from orchestrator.stores.shared import graphs_named, run_line
 from orchestrator.tasks import away
 from orchestrator.values import MAX_RECORD_BYTES, MAX_TOKENS, new_labels
 
@@ -60,6 +63,7 @@ class ExportedRun:
 
     run_id: str
     records: list[Record] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
     line: int = 0
     """The number of its first line, from 1."""
 
@@ -101,7 +105,8 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
             name, records = fields.get("run_id"), fields.get("records")
             if not isinstance(name, str) or not isinstance(records, int) or records < 1:
                 raise InvalidExport(number, "a run needs `run_id` and the number of its `records`")
-            run, missing, count = ExportedRun(name, line=number), records, count + 1
+            notes = _notes(name, fields.get("notes", []), records, number)
+            run, missing, count = ExportedRun(name, notes=notes, line=number), records, count + 1
         elif kind == "end":
             if fields.get("sha256") != digest.hexdigest() or fields.get("runs") != count:
                 raise InvalidExport(number, "the lines have changed since they were exported (another digest)")
@@ -112,6 +117,29 @@ def read_runs(file: IO[bytes], graphs: dict[str, JsonObject]) -> Iterator[Export
             raise InvalidExport(number, f"unknown line type {kind!r} in an export of version {VERSION}")
         digest.update(line.rstrip(b"\r\n") + b"\n")
     raise InvalidExport(number, "the export ends here without its last line: it was cut off")
+
+
+def _notes(run_id: str, given: object, records: int, number: int) -> list[Note]:
+    """Return the notes of a run.
+
+    Args:
+        run_id: the run's id.
+        given: the notes, as in its line.
+        records: the number of its records.
+        number: the number of its line.
+    """
+    if not isinstance(given, list) or len(given) > MAX_NOTES:
+        raise InvalidExport(number, f"`notes` of a run are a list of at most {MAX_NOTES}")
+    found: dict[str, Note] = {}
+    for one in given:
+        try:
+            note = checked_note(note_of(run_id, one))
+        except ValueError as error:
+            raise InvalidExport(number, f"run {run_id!r}: a note of it cannot be read: {brief(error)}") from error
+        if note.id in found or (note.step or 0) > records:
+            raise InvalidExport(number, f"run {run_id!r}: its note {note.id!r} occurs twice, or is about no step of it")
+        found[note.id] = note
+    return list(found.values())
 
 
 def _check_head(fields: JsonObject) -> None:
@@ -137,19 +165,26 @@ def _record(line: bytes, number: int, seq: int) -> Record:
         raise InvalidExport(number, f"record {record.seq} ({record.type}): {fault}")
     if record.seq != seq:
         raise InvalidExport(number, f"record {record.seq} is where record {seq} belongs")
-    return record.model_copy(update={"seal": ""}) if record.seal else record
+    return structs.replace(record, seal="") if record.seal else record
 
 
-def _too_large(record: BaseModel, place: str = "") -> str:
+def _too_large(record: Struct | BaseModel, place: str = "") -> str:
     """Return the name of a number in a record that no store accepts; empty if there is none."""
-    for name, info in type(record).model_fields.items():
+    for name, kind in _types(record).items():
         value = getattr(record, name)
-        if isinstance(value, BaseModel):
+        if isinstance(value, Struct | BaseModel):
             if fault := _too_large(value, f"{place}{name}."):
                 return fault
-        elif info.annotation in (int, int | None) and value is not None and not -_LARGEST <= value <= _LARGEST:
+        elif kind in (int, int | None) and value is not None and not -_LARGEST <= value <= _LARGEST:
             return f"field '{place}{name}': a number of at most 19 digits is expected"
     return ""
+
+
+def _types(record: Struct | BaseModel) -> dict[str, object]:
+    """Return the types of the fields of a record, or of a model in it."""
+    if isinstance(record, BaseModel):
+        return {name: info.annotation for name, info in type(record).model_fields.items()}
+    return {one.name: one.type for one in structs.fields(record)}
 
 
 def _odd_number(fields: JsonObject) -> str:
@@ -180,7 +215,7 @@ def _fault_of(line: bytes, error: Exception) -> str:
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError):
-        return f"it is not JSON: {brief(error)}" if not isinstance(error, ValidationError) else "it is not JSON"
+        return f"it is not JSON: {brief(error)}"
     if not isinstance(fields, dict):
         return "it is not a JSON object, and a record is expected here"
     kind = fields.get("type")
@@ -189,26 +224,10 @@ def _fault_of(line: bytes, error: Exception) -> str:
     if kind not in RECORD_TYPES:
         return f"this version has no record of type {shown(kind)}; if a newer one wrote it, update the library"
     record = f"record {shown(fields.get('seq'))} ({kind})"
-    if not isinstance(error, ValidationError):
+    if not isinstance(error, InvalidRecord):
         return f"{record}: {brief(error)}"
-    faults = error.errors(include_url=False, include_context=False)
-    more = f"; and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
-    return f"{record}: {'; '.join(_field_fault(one) for one in faults[:_MOST])}{more}"
-
-
-def _field_fault(fault: ErrorDetails) -> str:
-    """Return the fault of a field of a record."""
-    name = ".".join(str(part) for part in fault["loc"][1:])  # after the record's type
-    match fault["type"]:
-        case "missing":
-            return f"field {name!r} is missing"
-        case "extra_forbidden":
-            return f"this version has no field {name!r}"
-        case "value_error":
-            return f"field {name!r}: {fault['msg'].removeprefix('Value error, ')}"
-        case _:
-            message = fault["msg"][:1].lower() + fault["msg"][1:]
-            return f"field {name!r}: {message}, and it is {shown(fault['input'])}"
+    more = f"; and {len(error.faults) - _MOST} more" if len(error.faults) > _MOST else ""
+    return f"{record}: {'; '.join(error.faults[:_MOST])}{more}"
 
 
 def _fields(line: bytes, number: int) -> JsonObject:
@@ -240,7 +259,9 @@ Source: TypeAlias = "str | os.PathLike[str] | Iterable[str]"
 # -- export ------------------------------------------------------------------------------------------------------
 
 
-async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact: bool) -> AsyncIterator[str]:
+async def exported(
+    host: Host, run_ids: Iterable[str], *, children: bool, redact: bool, notes: bool, to: str, by: str
+) -> AsyncIterator[str]:
     """See `Executor.export`."""
     digest, count, known = hashlib.sha256(), 0, set[str]()
 
@@ -252,16 +273,15 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
         return text
 
     def line_of(record: Record) -> str:
-        fields = {
-            **record.model_dump(mode="json", exclude_defaults=True, exclude={"seal", "type"}),
-            "type": record.type,
-        }
+        fields = {name: value for name, value in as_json(record).items() if name != "seal"}
         return line(redacted(fields) if redact else fields)
 
     found = await _with_children(host, run_ids, children=children)  # unknown runs are reported before the first line
     yield line({"type": "export", "version": VERSION, "redacted": redact})
     for run_id in found:
         info = await host.store.info(run_id)
+        if to:
+            await note_export(host, run_id, to, by)
         records = await host.store.read(run_id, upto=info.head)
         for name in graphs_named(info, records):
             if name not in known:
@@ -269,7 +289,8 @@ async def exported(host: Host, run_ids: Iterable[str], *, children: bool, redact
                 data = await _graph(host, name)
                 if data is not None:
                     yield line({"type": "graph", "digest": name, "data": redacted(data) if redact else data})
-        yield line({"type": "run", "run_id": run_id, "records": len(records)})
+        written = [note.data() for note in await host.store.notes(run_id)] if notes else []
+        yield line(run_line(run_id, len(records), [redacted(one) for one in written] if redact else written))
         for record in records:
             yield await away(partial(line_of, record), record)
         count += 1
@@ -334,7 +355,8 @@ async def imported(host: Host, source: Source) -> Imported:
                 if name in graphs and name not in stored:
                     stored.add(name)
                     await host.store.put_graph(name, graphs[name])
-            await host.store.create(NewRun(info, records))
+            await keep_proof(host, info)
+            await host.store.create(NewRun(info, records, notes=run.notes))
             done.append(run.run_id)
     return Imported(tuple(done), tuple(sorted(skipped)))
 

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from orchestrator.clock import SYSTEM_CLOCK, Clock
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
+from orchestrator.executor.concurrency import Signal
 from orchestrator.executor.heartbeat import POLL
 from orchestrator.executor.lease import is_held
 from orchestrator.executor.run_status import is_parked
@@ -44,7 +45,7 @@ class Watched:
     """Time at which it is to be resumed, by the steady clock; None: another process continues it."""
     driven: bool = False
     """True if another executor drives it, or may do so: checked with each poll."""
-    moved: anyio.Event = field(default_factory=anyio.Event)
+    moved: Signal = field(default_factory=Signal)
     """Set when the run is no longer watched with this object."""
     awaited: bool = False
     """True if a caller waits to drive it."""

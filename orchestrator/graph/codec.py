@@ -581,7 +581,13 @@ class JsonCodec:
 
 def explain(error: ValidationError) -> str:
     """Return all faults of a validation error in one line."""
-    return "; ".join(explain_fault(fault) for fault in error.errors(include_url=False, include_context=False))
+    return "; ".join(said for _, said in explain_fields(error))
+
+
+def explain_fields(error: ValidationError) -> list[tuple[str, str]]:
+    """Return all faults of a validation error, each with the name of its field; without one it is empty."""
+    faults = error.errors(include_url=False, include_context=False)
+    return [(str(next(iter(one["loc"]), "")), explain_fault(one)) for one in faults]
 
 
 IN_PYTHON = "; in Python, write "

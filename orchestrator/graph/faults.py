@@ -5,11 +5,11 @@ from __future__ import annotations
 import types
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
@@ -65,8 +65,7 @@ def booleans_for_numbers(model: type[BaseModel], data: Mapping[str, object]) -> 
             yield from (f"{key}.{fault}" for fault in booleans_for_numbers(field.inner, value))
 
 
-@dataclass(frozen=True, slots=True)
-class _Field:
+class _Field(Struct, frozen=True):
     """A field that accepts numbers but no booleans, or instances of a model."""
 
     name: str
@@ -127,8 +126,7 @@ Place = tuple[str, ...]
 """The keys that lead to a part of the data."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Struct, frozen=True):
     """A fault and its place."""
 
     place: Place

@@ -6,9 +6,9 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, PlainValidator, WrapValidator
 from pydantic import Field as PydanticField
 from pydantic.fields import FieldInfo
@@ -27,8 +27,7 @@ _VALIDATORS: Mapping[str, Callable[[Any], object]] = {
 }
 
 
-@dataclass(slots=True)
-class Field:
+class Field(Struct):
     """A field of a state."""
 
     name: str

@@ -7,6 +7,7 @@ import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from functools import cached_property
 from types import CodeType, FunctionType, MethodType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.limits import Retry
-from orchestrator.graph.model import Effect, Node, is_shipped
+from orchestrator.graph.model import Effect, GraphDefinition, Node, is_shipped
 from orchestrator.graph.outcome import DONE, NodeResult
 from orchestrator.graph.refs import find, ref_of
 from orchestrator.graph.signatures import (
@@ -331,6 +332,20 @@ def node_code_digest(node: Node) -> str:
     """
     parts = [_digested(function, node.version is not None) for function in _functions_of(node)]
     return digest(parts) if parts else ""
+
+
+def code_digest(graph: GraphDefinition) -> str:
+    """Return the digest of the code of all nodes of a graph, also inside of subgraphs.
+
+    Code that has no digest does not count; see `Undigestible`.
+    """
+    found: list[list[str]] = []
+    for name, one in sorted(graph.nodes.items()):
+        with suppress(Undigestible):
+            found.append([name, node_code_digest(one)])
+        if one.subgraph is not None:
+            found.append([name, code_digest(one.subgraph)])
+    return digest(found)
 
 
 def _functions_of(node: Node) -> Iterator[Callable[..., object]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,13 +24,12 @@ T = TypeVar("T")
 _LIBRARY = Path(__file__).parents[1]
 
 
-@dataclass(frozen=True, slots=True)
-class GivenCode(Trust):
+class GivenCode(Trust, frozen=True):
     """Resolves references to the program's own code, and to the strategies and kinds of this library."""
 
-    things: Mapping[tuple[Role, str], object] = field(default_factory=dict)
+    things: Mapping[tuple[Role, str], object] = {}
     """Role and reference -> the object."""
-    own_kinds: Mapping[str, type[Node]] = field(default_factory=dict)
+    own_kinds: Mapping[str, type[Node]] = {}
     """Node kinds from other packages, by name."""
     graphs: tuple[GraphDefinition, ...] = ()
     """The graphs that a reference may name."""

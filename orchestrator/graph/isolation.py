@@ -209,6 +209,8 @@ def _shareable(annotation: object, seen: set[type] | None = None) -> bool:
 def _frozen(kind: type, seen: set[type]) -> bool:
     """Return True if neither the objects of a class nor the contents of their fields can change."""
     seen.add(kind)
+    if vars(kind).get("__immutable__"):
+        return True
     if any(isinstance(value, cached_property) for base in kind.__mro__ for value in vars(base).values()):
         return False  # its result is cached in the object, and may be a list
     held = _frozen_model(kind) if issubclass(kind, BaseModel) else _frozen_dataclass(kind)

@@ -82,7 +82,7 @@ class Limits(BaseModel, metaclass=Spelled):
     calls: PositiveInt | None = None
     """Model and tool calls."""
     visits: dict[str, PositiveInt] = Field(default_factory=dict)
-    """Name of a node -> its activations."""
+    """Name of a node -> its activations. One that takes `too_long`, as its request has to be made again, is none."""
     concurrency: PositiveInt | None = None
     """Steps that run at the same time."""
 
@@ -155,6 +155,8 @@ class Reserve(BaseModel):
         return Reserve(tokens=self.tokens - other.tokens, cost=self.cost - other.cost, calls=self.calls - other.calls)
 
 
+NO_RESERVE = Reserve()
+"""The reserve of a run without calls in progress."""
 UNKNOWN_REPLY = 1000
 """Tokens reserved for a reply while no better estimate exists."""
 

@@ -10,6 +10,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, NoReturn, Self, TypeAlias, get_args
 
+from msgspec import Struct
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -83,8 +84,7 @@ class Port:
     type: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Approval:
+class Approval(Struct, frozen=True):
     """The calls that a node approves when it takes a given outcome."""
 
     outcome: str
@@ -266,6 +266,11 @@ class Node(BaseModel, metaclass=Spelled):
         By default, a node with `tools=` does. Override this for a kind that only shows them to a model.
         """
         return self.sees_tools and bool(self.tools) and not is_shipped(type(self))
+
+    @property
+    def asks_before_calls(self) -> bool:
+        """True if the node itself asks a person before each of its calls that changes something, for proofs."""
+        return False
 
     @property
     def _stores_results(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeAlias, overload
+from typing import Annotated, Any, Generic, TypeAlias, get_origin, overload
 
 from typing_extensions import TypeVar
 
@@ -35,6 +35,18 @@ class Outcome(Generic[L, UpdateT]):
 
     name: L
     update: UpdateT
+
+    def __class_getitem__(cls, parameters: Any) -> Any:
+        """Keep the outcomes in the order in which they are written.
+
+        `Literal["a", "b"]` equals `Literal["b", "a"]`, and `typing` caches types by equality. Without the text beside
+        it the order, and with it the graph's digest, would be that of the annotation evaluated first.
+        """
+        names, *update = parameters if isinstance(parameters, tuple) else (parameters,)
+        if get_origin(names) is not None:
+            names = Annotated[names, repr(names)]
+        above: Any = super()  # stubs leave out that `Generic` has the method
+        return above.__class_getitem__((names, *update))
 
     @overload
     def __init__(self, name: L, update: None = None, /) -> None: ...

@@ -7,11 +7,11 @@ import importlib.util
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from orchestrator._lazy import above
@@ -220,8 +220,7 @@ def made_for(role: Role) -> Callable[[type[T]], type[T]]:
     return mark
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """The modules that references may lead into."""
 
     modules: tuple[str, ...] = ()

@@ -9,8 +9,9 @@ from orchestrator.errors import Problem
 
 Verdict: TypeAlias = Literal["proved", "refuted", "undecided"]
 """`undecided`: something that the claim depends on is not declared; the proof's reason names it."""
-Claim: TypeAlias = Literal["confirmed", "bounded", "joins", "ends", "writes"]
-"""The subject of a proof: calls that change something, cycles, joins, ends, or updates of parallel branches."""
+Claim: TypeAlias = Literal["confirmed", "guarded", "bounded", "joins", "ends", "writes"]
+"""The subject of a proof: calls that change something, text from outside that leads to such calls, cycles, joins, ends,
+or updates of parallel branches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from functools import partial
 from typing import Annotated, Any, Literal, TypeGuard, Union, get_args, get_origin
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from orchestrator.errors import GraphError
@@ -19,8 +19,7 @@ from orchestrator.graph.outcome import DONE, Outcome
 INJECTED = ("state", "ctx", "item", "deps")
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True):
     """A parameter of a node's function, and the value to pass."""
 
     parameter: str
@@ -161,7 +160,7 @@ def _members(annotation: object) -> list[object]:
     annotation = _plain(annotation)
     if get_origin(annotation) in (Union, types.UnionType):
         return [inner for member in get_args(annotation) for inner in _members(member)]
-    if get_origin(annotation) in (typing.Coroutine, typing.Awaitable):
+    if get_origin(annotation) in (Coroutine, Awaitable):
         return _members(get_args(annotation)[-1])
     return [annotation]
 

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
 
+from msgspec import Struct
 from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from orchestrator.errors import GraphError, InvalidInput, InvalidUpdate, SecretInState
-from orchestrator.graph.codec import JsonCodec, explain, refuse_secrets
+from orchestrator.graph.codec import JsonCodec, explain, explain_fields, refuse_secrets
 from orchestrator.graph.faults import BOOLEANS, Faults
 from orchestrator.graph.fields import Field, fields_of, reduce_json
 from orchestrator.graph.isolation import Views, listed
@@ -33,8 +33,7 @@ _set = object.__setattr__
 _KEPT = "__orchestrator_schema__"
 
 
-@dataclass(frozen=True, slots=True)
-class StateField:
+class StateField(Struct, frozen=True):
     """The properties of one field that the kernel needs."""
 
     name: str
@@ -173,12 +172,12 @@ class StateSchema:
             InvalidInput: the input does not fit; names every problem.
             SecretInState: a value contains a secret.
         """
-        faults = [self._unknown(name) for name in given if name not in self._names]
+        faults = [(str(name), self._unknown(name)) for name in given if name not in self._names]
         values: dict[str, object] = {}
         checked: Collection[str] = ()
         if self.cls is None:
             values = {**{n: f.default() for n, f in self._fields.items() if not f.required}, **given}
-            faults += [f"field {n!r} is missing" for n in self._fields if n not in values]
+            faults += [(n, f"field {n!r} is missing") for n in self._fields if n not in values]
         else:
             try:
                 instance = self.cls.model_validate(
@@ -188,7 +187,7 @@ class StateSchema:
                 checked = instance.model_fields_set
             except ValidationError as error:
                 _refuse_secrets_in(given)
-                faults.append(explain(error))
+                faults += explain_fields(error)
         found: dict[str, object] = {}
         if not faults:
             for name, field in self._fields.items():
@@ -198,11 +197,11 @@ class StateSchema:
                     else:
                         found[name] = field.codec.encode(values[name], validators=False)
                 except Unfit as error:
-                    faults.append(f"field {name!r}: {error}")
+                    faults.append((name, f"field {name!r}: {error}"))
                 except SecretInState as error:
                     raise SecretInState(f"field {name!r}: {error}") from None
         if faults:
-            raise InvalidInput(f"input of {self.name}: {'; '.join(faults)}")
+            raise InvalidInput(f"input of {self.name}: {'; '.join(said for _, said in faults)}", faults=faults)
         return found
 
     def decode(self, values: JsonObject) -> dict[str, object]:
@@ -300,6 +299,16 @@ class StateSchema:
         guess = did_you_mean(name, self.fields) or f" (the fields are {', '.join(self.fields)})"
         return f"there is no field {name!r}{guess}"
 
+    def check_names(self, names: Iterable[str]) -> None:
+        """Check that the state has fields of these names.
+
+        Raises:
+            ValueError: it has no such field.
+        """
+        for name in names:
+            if name not in self._names:
+                raise ValueError(self._unknown(name))
+
     def apply(self, values: Mapping[str, object], update: JsonObject, ops: Mapping[str, str]) -> dict[str, object]:
         """Reduce a journaled update into values. Changes nothing in place.
 
@@ -310,12 +319,15 @@ class StateSchema:
 
         Returns:
             The new values.
+
+        Raises:
+            ValueError: the state has no such field.
         """
         new = dict(values)
         for name, value in update.items():
             field = self._fields.get(name)
             if field is None:
-                continue  # a field that the state had when this was journaled
+                raise ValueError(self._unknown(name))
             reduce = field.reduce
             if reduce is None:
                 new[name] = field.codec.load(value)

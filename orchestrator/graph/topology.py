@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias, TypeGuard, TypeVar
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -82,8 +83,7 @@ class EdgeLike(Protocol):
     def each(self) -> str | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FanOut:
+class FanOut(Struct, frozen=True):
     """The branches that one outcome of a fork opens, or a map."""
 
     targets: tuple[str, ...]
@@ -92,8 +92,7 @@ class FanOut:
     """The state field that a map takes its items from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """An edge to take: its number in the graph's text, and the map's own vertex if it has one."""
 
     index: int

@@ -6,7 +6,8 @@ A breakpoint is a node before or after which a run pauses. The fold decides it, 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec import structs
 
 from orchestrator.kernel import pools
 from orchestrator.kernel.frame import collapse, exhaust
@@ -83,7 +84,7 @@ def _admit_all(run: RunState, frame: FrameState) -> bool:
         running[token.key] = token
     for outer in frame.line:
         outer.active += len(queue)
-        outer.steps += counted
+        outer.counted_steps += counted
     run.delta.started += queue
     queue.clear()
     return True
@@ -165,12 +166,19 @@ def _count_step(run: RunState, frame: FrameState, activation: Activation) -> boo
             return _refuse(run, outer, "steps", node)
     for outer in frame.line:
         if not outer.after_limit:
-            outer.steps += 1
+            outer.counted_steps += 1
     if visits and not frame.after_limit:
         frame.visits[node] = frame.visits.get(node, 0) + 1
     frame.counters.visits[node] += 1
     activation.counted = True
     return True
+
+
+def give_back(activation: Activation) -> None:
+    """Take back that a step was a visit of its node. After a spent limit no node runs twice, so there it stays one."""
+    frame, node = activation.frame, activation.node
+    if not frame.after_limit and frame.visits.get(node):
+        frame.visits[node] -= 1
 
 
 def _refuse(run: RunState, frame: FrameState, limit: str, node: str) -> bool:
@@ -182,7 +190,7 @@ def _refuse(run: RunState, frame: FrameState, limit: str, node: str) -> bool:
 def change_breakpoints(run: RunState, before: Sequence[str] | None, after: Sequence[str] | None) -> None:
     """Set the nodes before and after which the run pauses; None keeps the current ones."""
     stops = run.breakpoints or Breakpoints()
-    stops = replace(
+    stops = structs.replace(
         stops,
         before=stops.before if before is None else frozenset(before),
         after=stops.after if after is None else frozenset(after),
@@ -196,12 +204,12 @@ def stops_before(run: RunState, frame: FrameState, activation: Activation) -> bo
     if stops is None or activation.counted:  # it started before
         return False
     if activation.key in stops.passed:
-        run.breakpoints = replace(stops, passed=stops.passed - {activation.key})
+        run.breakpoints = structs.replace(stops, passed=stops.passed - {activation.key})
         return False
     place = _place(frame, activation.node)
     if place in stops.before:
         _pause(run, activation, "before", place)
-        run.breakpoints = replace(stops, at=place)
+        run.breakpoints = structs.replace(stops, at=place)
         return True
     return False
 
@@ -226,7 +234,7 @@ def let_through(run: RunState) -> None:
             for token in (*frame.queue, *pools.in_line(run, frame))
             if not token.counted and _place(frame, token.node) == stops.at
         }
-        run.breakpoints = replace(stops, at="", passed=stops.passed | waiting)
+        run.breakpoints = structs.replace(stops, at="", passed=stops.passed | waiting)
 
 
 def _pause(run: RunState, activation: Activation, when: str, place: str) -> None:

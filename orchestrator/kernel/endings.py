@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec import structs
 
 from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.run_state import RunState
@@ -137,7 +138,7 @@ def finish(run: RunState, frame: FrameState, result: FrameResult, *, keep: bool 
     for observer in run.observers:
         observer.finished(frame, result)
     if frame.irreversible or frame.entered:
-        result = replace(result, irreversible=frame.irreversible, entered=tuple(sorted(frame.entered)))
+        result = structs.replace(result, irreversible=frame.irreversible, entered=tuple(sorted(frame.entered)))
     frame.result = result
     frame.exhausting = None
     if keep and result.status in _FREEZING:

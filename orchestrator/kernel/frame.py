@@ -11,9 +11,9 @@ from orchestrator.graph.topology import END, START, STOP
 from orchestrator.kernel import pools, tokens
 from orchestrator.kernel.endings import finish, forget, set_aside
 from orchestrator.kernel.joins import fire_if_ready, next_touched
-from orchestrator.kernel.merge import merged, passed_version, step_version
+from orchestrator.kernel.merge import merged, step_version
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Failure
+from orchestrator.kernel.records import EndStatus, Failure
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, FrozenTokens, Phase, hash_id
 from orchestrator.kernel.transitions import send, settle_item, take_edge
@@ -71,17 +71,14 @@ def land(
         run: the run.
         activation: the step that ended.
         outcome: what it ended with.
-        update: see `step_version`.
-        ops: see `step_version`.
-        reduced: see `step_version`.
+        update: see `values_after`.
+        ops: see `values_after`.
+        reduced: see `values_after`.
         error: the failure behind a reserved outcome.
     """
     frame = activation.frame
     alone = len(frame.live) == 1 and not activation.forks and not frame.ended_versions
-    if update or reduced:
-        version = step_version(activation, update, ops, reduced, alone=alone)
-    else:
-        version = passed_version(activation, alone=alone)
+    version = step_version(activation, update, ops, reduced, alone=alone)
     tokens.remove(activation)
     if run.places:
         pools.give_up(run, activation)
@@ -127,7 +124,7 @@ def _end(run: RunState, frame: FrameState) -> None:
     """End the graph after its last token: the ended versions become the result (R9)."""
     for observer in run.observers:
         observer.ending(frame)
-    status = "exhausted" if frame.after_limit else "completed"
+    status: EndStatus = "exhausted" if frame.after_limit else "completed"
     versions = frame.ended_versions or [frame.root]
     try:
         version = merged(frame, versions, hash_id(frame.key, "END"))

@@ -16,6 +16,7 @@ from typing import TypeAlias
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.records import EffectIntended, EffectSettled, failed_result
+from orchestrator.kernel.requests import parts_in
 from orchestrator.kernel.state import Activation
 
 IRREVERSIBLE = "lasting"
@@ -69,22 +70,23 @@ def did_irreversible(result: object) -> bool:
 
 
 class Ledger:
-    """The effects of unfinished activations, and the digests of the messages in the journal."""
+    """The effects of unfinished activations, and the numbers of the parts of requests that the journal has."""
 
-    __slots__ = ("_by_activation", "_by_key", "_failed", "_messages")
+    __slots__ = ("_by_activation", "_by_key", "_failed", "parts")
 
     def __init__(self) -> None:
         self._by_activation: dict[str, list[EffectEntry]] = {}
         self._by_key: dict[str, EffectEntry] = {}
-        self._messages: set[str] = set()
+        self.parts: dict[str, int] = {}
+        """Digest -> number of the parts of requests to models in the journal, see `kernel.requests`."""
         self._failed: dict[str, list[EffectEntry]] = {}
         """The effects of failed steps, for their next attempt if the run is reopened."""
 
     def intend(self, record: EffectIntended) -> bool:
         """Record an intent. Returns False if it repeats an earlier one."""
-        messages = record.request.get("messages")
-        if isinstance(messages, list):
-            self._messages.update(m["digest"] for m in messages if isinstance(m, dict) and "digest" in m)
+        if record.kind == "model":
+            for name, _ in parts_in(record.request):
+                self.parts.setdefault(name, len(self.parts))
         known = self._by_key.get(record.key)
         if known is not None:
             known.intended = record
@@ -144,10 +146,6 @@ class Ledger:
         """Remove the effects of a failed step that cannot start again."""
         self._failed.pop(activation, None)
 
-    def knows_message(self, digest: str) -> bool:
-        """Return True if the journal contains this message, so that records can refer to it."""
-        return digest in self._messages
-
     def entries(self) -> tuple[EffectEntry, ...]:
         """Return all effects of unfinished activations."""
         return tuple(self._by_key.values())
@@ -156,15 +154,9 @@ class Ledger:
         """Return all effects of failed steps that can start again."""
         return tuple(entry for entries in self._failed.values() for entry in entries)
 
-    def messages(self) -> list[str]:
-        """Return the digests of the messages in the journal, sorted."""
-        return sorted(self._messages)
-
-    def restore(
-        self, entries: Iterable[EffectEntry], messages: Iterable[str], failed: Iterable[EffectEntry] = ()
-    ) -> None:
+    def restore(self, entries: Iterable[EffectEntry], parts: Iterable[str], failed: Iterable[EffectEntry] = ()) -> None:
         """Fill an empty ledger from a snapshot."""
-        self._messages = set(messages)
+        self.parts = {name: number for number, name in enumerate(parts)}
         for entry in entries:
             self._by_key[entry.intended.key] = entry
             self._by_activation.setdefault(entry.intended.activation, []).append(entry)
@@ -241,6 +233,16 @@ class Totals:
             tally.seconds += seconds - begun[1]
         tally.calls += 1
         tally.failed += failed
+
+    def passed(self, activation: str, node: str, following: Activation, seconds: float) -> None:
+        """Record that a step ended, as `landed` does, and that the next one starts, as `begin` does."""
+        begun = self.working.pop(activation, None)
+        tally = self.tallies[node if begun is None else begun[0], STEP, ""]
+        if begun is not None:
+            tally.seconds += seconds - begun[1]
+        tally.calls += 1
+        outer = following.frame.place
+        self.working[following.key] = f"{outer}/{following.node}" if outer else following.node, seconds
 
     def intended(self, record: r.EffectIntended, node: str, *, new: bool) -> None:
         """Record that a call starts. `new`: it does not repeat an earlier one."""

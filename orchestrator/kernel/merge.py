@@ -232,6 +232,28 @@ def _conflict(name: str, one: Version, other: Version, replacing: Version) -> Co
     )
 
 
+def values_after(
+    activation: Activation,
+    update: Mapping[str, object],
+    ops: Mapping[str, str],
+    reduced: Mapping[str, object] | None = None,
+) -> dict[str, object]:
+    """Return the values of the state after an update of an activation.
+
+    Args:
+        activation: the step.
+        update: field -> value, as in its record.
+        ops: field -> `replace` or `extend`.
+        reduced: values that reducers returned. They are kept, even if the reducers' code has changed since.
+    """
+    schema, values = activation.frame.plan.schema, activation.version.values
+    if not reduced:
+        return schema.apply(values, update, ops)
+    known = schema.fields
+    rest = {name: value for name, value in update.items() if name not in reduced or name not in known}
+    return {**schema.apply(values, rest, ops), **schema.decode(reduced)}
+
+
 def step_version(
     activation: Activation,
     update: Mapping[str, object],
@@ -240,51 +262,33 @@ def step_version(
     *,
     alone: bool = False,
 ) -> Version:
-    """Make the version that results from an update of an activation.
+    """Return the version after an activation: its own, if it neither updates the state nor took events.
 
     Args:
         activation: the step.
-        update: field -> value, as in its record.
-        ops: field -> `replace` or `extend`.
-        reduced: values that reducers returned. They are kept, even if the reducers' code has changed since.
+        update: see `values_after`.
+        ops: see `values_after`.
+        reduced: see `values_after`.
         alone: True if it will never be merged with another version; then its history is left out.
     """
-    schema = activation.frame.plan.schema
-    if reduced:
-        rest = {name: value for name, value in update.items() if name not in reduced}
-        values = {**schema.apply(activation.version.values, rest, ops), **schema.decode(reduced)}
+    version, taken = activation.version, activation.taken
+    if update or reduced:
+        values = values_after(activation, update, ops, reduced)
+    elif taken == version.taken:
+        return version
     else:
-        values = schema.apply(activation.version.values, update, ops)
+        values = version.values
     if alone:
-        return Version(values, key=activation.key, taken=activation.taken)
+        return Version(values, key=activation.key, taken=taken)
     return Version(
         values,
-        parents=(activation.version,),
+        parents=(version,),
         key=activation.key,
         node=activation.node,
         rank=activation.rank,
         update=update,
         ops=ops,
-        taken=activation.taken,
-    )
-
-
-def passed_version(activation: Activation, *, alone: bool = False) -> Version:
-    """Return the version after an activation without an update: its own, unless it took events."""
-    version = activation.version
-    if activation.taken == version.taken:
-        return version
-    if alone:
-        return Version(version.values, key=activation.key, taken=activation.taken)
-    return Version(
-        version.values,
-        parents=(version,),
-        key=activation.key,
-        node=activation.node,
-        rank=activation.rank,
-        update={},
-        ops={},
-        taken=activation.taken,
+        taken=taken,
     )
 
 

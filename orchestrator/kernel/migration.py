@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, cast
+
+from msgspec import structs
 
 from orchestrator.graph.versions import Renames, inside
 from orchestrator.json import JsonObject
@@ -143,7 +144,7 @@ def _move_breakpoints(run: RunState, names: Renames) -> None:
     stops = run.breakpoints
     if stops is not None:
         before, after = (frozenset(map(names.path, one)) for one in (stops.before, stops.after))
-        run.breakpoints = replace(stops, before=before, after=after, at=names.path(stops.at))
+        run.breakpoints = structs.replace(stops, before=before, after=after, at=names.path(stops.at))
 
 
 def _move_counters(run: RunState, names: Renames, plan: Plan) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import cast
+
+from msgspec import Struct
 
 from orchestrator.graph.isolation import listed
 from orchestrator.graph.outcome import DONE
 from orchestrator.graph.topology import RESERVED, START, Route, Topology, counts, is_count
 from orchestrator.json import JsonObject
-from orchestrator.kernel.merge import step_version
+from orchestrator.kernel.merge import values_after
 from orchestrator.kernel.question import Question
 from orchestrator.kernel.records import Failure
 from orchestrator.kernel.run_state import RunState
@@ -22,8 +23,7 @@ from orchestrator.kernel.version import Rank
 _LARGE = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class Branch:
+class Branch(Struct, frozen=True):
     """A live token."""
 
     path: str
@@ -125,7 +125,7 @@ def validate_outcome(
         return None
 
     def values() -> JsonObject:
-        return step_version(activation, update, ops).values if update else activation.values
+        return values_after(activation, update, ops) if update else activation.values
 
     known = {entry.fork for entry in activation.forks}
     fault = _opening_fault(topology, node, routes, known, values)
@@ -198,8 +198,8 @@ def reduced_values(activation: Activation, update: JsonObject, ops: Mapping[str,
     numbers = {name: cast("float", update[name]) for name in schema.summed if name in update}
     large = {name: number for name, number in numbers.items() if not -_LARGE < number < _LARGE}
     if large:  # small numbers never add up to one that JSON cannot represent
-        schema.check_sums(step_version(activation, large, ops).values, large)
+        schema.check_sums(values_after(activation, large, ops), large)
     names = [name for name in schema.coded if activation.merged or name in update]
     if not names:
         return None
-    return schema.reduced(step_version(activation, update, ops).values, names)
+    return schema.reduced(values_after(activation, update, ops), names)

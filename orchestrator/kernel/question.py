@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, SerializerFunctionWrapHandler, model_serializer
 from typing_extensions import TypeVar
@@ -22,6 +22,8 @@ PAUSE = "pause"
 """The id of the question that a pause asks."""
 NOT_STARTED = "the fork is not started"
 """The prompt of that question in a fork in which nothing runs before it is resumed."""
+AFTER_STEP = "it pauses after the step that the fork ran again"
+"""The prompt of that question in a fork that runs one step; see `Forked.once`."""
 FAMILY = "family"
 """Key in the payload of questions about calls that were made by related runs."""
 OWN_PARTS = frozenset({"key", "began", "call_id", "model_review"})
@@ -212,6 +214,26 @@ class Value(_Answer):
 
 
 Answer: TypeAlias = Approve | Deny | Value
+if TYPE_CHECKING:
+    AnyAnswer: TypeAlias = Answer
+else:
+    AnyAnswer = _Answer  # as the type of a record's field: such a field has one class
+_ANSWERS: Mapping[object, type[Answer]] = {"approve": Approve, "deny": Deny, "value": Value}
+
+
+def answer_of(data: object) -> Answer:
+    """Return the answer in a record.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(data, Approve | Deny | Value):
+        return data
+    kind = _ANSWERS.get(str(data.get("type"))) if isinstance(data, dict) else None
+    if kind is None:
+        raise ValueError("an object with the type 'approve', 'deny' or 'value' is expected")
+    return kind.model_validate(data)
+
 
 LATE = Deny(reason="deadline passed")
 """The answer to a question whose deadline passed, and to a timer that fired."""

@@ -8,20 +8,42 @@ and refuses unknown types and fields.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self, TypeAlias, TypedDict, TypeVar, cast
+from functools import cache
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    get_args,
+)
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, TypeAdapter
-from pydantic_core import CoreSchema, core_schema, from_json
+import msgspec
+from msgspec import Meta, Struct, structs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json, to_json, to_jsonable_python
 
 from orchestrator.errors import EncryptionKeyMissing
-from orchestrator.graph.limits import Limits, Reserve, Usage
-from orchestrator.kernel.question import Answer, Question
+from orchestrator.graph.codec import explain, shown
+from orchestrator.graph.limits import NO_RESERVE, Limits, Reserve, Usage
+from orchestrator.kernel.question import AnyAnswer, Question, answer_of
 from orchestrator.values import LATEST
 
 RECORD_VERSION = 1
-JsonDict: TypeAlias = dict[str, object]
+if TYPE_CHECKING:
+    Plain: TypeAlias = object
+else:
+    Plain = Any  # the word for values that are not converted
+JsonDict: TypeAlias = dict[str, Plain]
+EndStatus: TypeAlias = Literal["completed", "failed", "cancelled", "exhausted"]
+"""How a run, or a graph inside one, ended."""
 EffectKind: TypeAlias = Literal["model", "tool", "effect"]
 EffectClass: TypeAlias = Literal["pure", "read", "idempotent", "irreversible"]
 
@@ -30,7 +52,7 @@ def _is_empty(text: str) -> bool:
     return not text
 
 
-Moment: TypeAlias = Annotated[float, Field(ge=-LATEST, le=LATEST, allow_inf_nan=False)]
+Moment: TypeAlias = Annotated[float, Meta(ge=-LATEST, le=LATEST)]
 """Unix seconds, within the range of the calendar."""
 
 
@@ -53,21 +75,21 @@ class Failure(BaseModel):
         return f"{self.type}: {self.message}" if self.message else self.type
 
 
-class RecordBase(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class RecordBase(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A record: frozen data. Its constructor validates nothing; `decode` and `record_from_fields` do."""
 
+    type: ClassVar[str]
     seq: int
     ts: Moment
     v: int = RECORD_VERSION
     seal: str = ""
     """Proof that the owner of a key wrote the journal up to this record; see `orchestrator.executor.Seal`."""
 
-    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
-        """Return the record itself when its owner is copied; `model_copy(deep=True)` makes a new one."""
-        return self if memo is not None else super().__deepcopy__()
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
 
-class ActivationRecord(RecordBase):
+class ActivationRecord(RecordBase, frozen=True, kw_only=True):
     """A record about one activation of a node."""
 
     activation: str
@@ -94,19 +116,8 @@ RULES: Final = 2
 """The version of the execution rules in `docs/kernel.md`."""
 
 
-class _KnownRules:
-    """Describes the accepted rules in the JSON schema: a validator in Python would slow down every record."""
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        hint = "update the library if a newer version wrote the run"
-        words = f"this version knows only rules {RULES} ({hint})"
-        return core_schema.custom_error_schema(handler(source), "unknown_rules", custom_error_message=words)
-
-
-class Caller(BaseModel):
+class Caller(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The call of a graph as a tool, in another run, that started a run."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     run_id: str
     """The calling run."""
@@ -118,24 +129,24 @@ class Caller(BaseModel):
     """True if a run around this one is a fork: irreversible calls need an answer here, too."""
 
 
-class RunStarted(RecordBase):
+class RunStarted(RecordBase, frozen=True, kw_only=True):
     """A run started. `values` is the whole start state, validated; `refs` describes its input as text."""
 
-    type: Literal["run_started"] = "run_started"
+    type: ClassVar[Literal["run_started"]] = "run_started"
     run_id: str
     graph: str
     structure: str
     content: str
     values: JsonDict
     limits: Limits | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = {}
     approve: str | None = None
     """Calls of tools of at most this risk are approved by policy."""
-    refs: JsonDict = Field(default_factory=dict)
-    tools: dict[str, str] = Field(default_factory=dict)
+    refs: JsonDict = {}
+    tools: dict[str, str] = {}
     """Every tool that the run's nodes may call, with the digest of its schema; `node/name` for a node's own."""
     holder: str = ""
-    rules: Annotated[Literal[2], _KnownRules()]
+    rules: Literal[2]
     """The version of the execution rules that the run follows, `RULES`: a journal of other rules is refused."""
     caller: Caller | None = None
     """The call that started it, if its graph was called as a tool."""
@@ -148,19 +159,19 @@ class RunStarted(RecordBase):
     """Name of the person who started it."""
 
 
-class Paused(RecordBase):
+class Paused(RecordBase, frozen=True, kw_only=True):
     """A user asked the run to pause: running steps finish, no new ones start."""
 
-    type: Literal["paused"] = "paused"
+    type: ClassVar[Literal["paused"]] = "paused"
     by: str = ""
     reason: str = ""
     message: int | None = None
 
 
-class Resumed(RecordBase):
+class Resumed(RecordBase, frozen=True, kw_only=True):
     """An executor took over the run. `changes` is the content diff, if the graph's content changed."""
 
-    type: Literal["resumed"] = "resumed"
+    type: ClassVar[Literal["resumed"]] = "resumed"
     holder: str = ""
     content: str | None = None
     changes: tuple[str, ...] = ()
@@ -177,27 +188,30 @@ class Resumed(RecordBase):
     """Name of the person who asked for it; empty if the executor resumed the run by itself, or if it is not known."""
 
 
-class Cancelled(RecordBase):
+class Cancelled(RecordBase, frozen=True, kw_only=True):
     """A user cancelled the run."""
 
-    type: Literal["cancelled"] = "cancelled"
+    type: ClassVar[Literal["cancelled"]] = "cancelled"
     by: str = ""
     reason: str = ""
     message: int | None = None
 
+    @property
+    def at_divergence(self) -> bool:
+        """True if a replay ended itself where live calls would follow."""
+        return self.by == "replay" and self.reason.startswith("diverged: ")
 
-class LimitsChanged(RecordBase):
+
+class LimitsChanged(RecordBase, frozen=True, kw_only=True):
     """The run's limits were changed."""
 
-    type: Literal["limits_changed"] = "limits_changed"
+    type: ClassVar[Literal["limits_changed"]] = "limits_changed"
     limits: Limits
     by: str = ""
 
 
-class SetAside(BaseModel):
+class SetAside(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """Attempts that a replay does not repeat: they had failed when the replayed run was reopened."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     attempts: int = 0
     """Number of attempts of a step, from its first one."""
@@ -205,13 +219,30 @@ class SetAside(BaseModel):
     """Their usage, which counts against limits."""
 
 
-class Forked(RecordBase):
+class ChangedRequest(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """The request of one call of a model, which a fork makes with another one."""
+
+    activation: str
+    """The step that makes the call."""
+    digest: str
+    """Digest of the request that the step makes, without the model's name."""
+    occurrence: int = 0
+    """Number of earlier calls of the step with this request."""
+    seq: int
+    """The parent's record of the call."""
+    request: JsonDict
+    """What is sent instead. A message `{"ref": digest}` is one of the request that the step makes."""
+    reply: Plain = None
+    """The parent's reply, to be shown beside the new one; None: it had none."""
+
+
+class Forked(RecordBase, frozen=True, kw_only=True):
     """The run started as a copy of the first `at` records of `parent`; everything after them is its own.
 
     Calls that were not settled count as not made. The other fields hold the changes that the fork makes.
     """
 
-    type: Literal["forked"] = "forked"
+    type: ClassVar[Literal["forked"]] = "forked"
     run_id: str
     """The fork's own id, from which the keys of its calls are derived."""
     parent: str
@@ -220,27 +251,27 @@ class Forked(RecordBase):
     """The run that wrote the first record: its id determines the keys of activations in all its forks."""
     relation: Literal["fork", "replay", "call"] = "fork"
     """`call`: a forked run called a graph as a tool, and this is the fork of that call's run."""
-    labels: dict[str, str] = Field(default_factory=dict)
+    labels: dict[str, str] = {}
     """All labels of the fork."""
     caller: Caller | None = None
     """The call that waits for it, if its relation is `call`."""
-    update: JsonDict = Field(default_factory=dict)
+    update: JsonDict = {}
     """Field -> the value it is set to."""
-    ops: dict[str, str] = Field(default_factory=dict)
+    ops: dict[str, str] = {}
     """Field -> `replace`, if the field has a reducer."""
     branch: str | None = None
     """Path of the branch that `update` applies to; None for the trunk."""
     key: str = ""
     """The call whose result `result` replaces."""
-    result: object = None
+    result: Plain = None
     question: str = ""
     """The question whose answer `answer` replaces."""
-    answer: Annotated[Answer, Field(discriminator="type")] | None = None
+    answer: AnyAnswer | None = None
     live: Literal["", "never", "ask", "always"] = ""
     """In a replay: what happens to calls without a result in the parent's journal. `never` makes none of them, `ask`
     asks first, `always` makes them. Empty outside replays.
     """
-    models: dict[str, str] = Field(default_factory=dict)
+    models: dict[str, str] = {}
     """In a replay: name that nodes use (`default` for none) -> the model that replaces the parent's."""
     withdrawn: tuple[str, ...] = ()
     """Questions whose answers allowed calls that were not settled: their steps ask again."""
@@ -248,9 +279,9 @@ class Forked(RecordBase):
     """Keys of calls with an unknown outcome that are settled by answers given with the fork; the records after it hold
     the outcomes.
     """
-    digests: dict[str, str] = Field(default_factory=dict)
+    digests: dict[str, str] = {}
     """Open question -> its digest in the fork."""
-    set_aside: dict[str, SetAside] = Field(default_factory=dict)
+    set_aside: dict[str, SetAside] = {}
     """In a replay of a run that was reopened: activation -> the attempts before it; the empty key stands for the run's
     graph.
     """
@@ -260,19 +291,23 @@ class Forked(RecordBase):
     """In a replay that starts after a record: limits that the run was given later."""
     held: bool = False
     """True if nothing runs in it until it is resumed, not even a step that was running in the parent."""
+    asked: ChangedRequest | None = None
+    """The request that it changes."""
+    once: bool = False
+    """True if it pauses when the steps that it starts with have ended."""
     over: bool = False
     """True if it keeps the result that the parent had at `at`, after a spent limit, and so is not reopened."""
     by: str = ""
     """Name of the person who made it, and gave `answer`."""
 
 
-class Migrated(RecordBase):
+class Migrated(RecordBase, frozen=True, kw_only=True):
     """The run continues in another version of its graph. Names inside a subgraph start with its path.
 
     A name that is not a key of a mapping stays the same. The graphs themselves are in the store, by content digest.
     """
 
-    type: Literal["migrated"] = "migrated"
+    type: ClassVar[Literal["migrated"]] = "migrated"
     structure: str
     """Digest of the structure with which it continues."""
     content: str
@@ -280,17 +315,17 @@ class Migrated(RecordBase):
     structure_before: str = ""
     content_before: str = ""
     """Digest of the content of the graph that was last driven."""
-    nodes: dict[str, str] = Field(default_factory=dict)
+    nodes: dict[str, str] = {}
     """Old path of a node -> its new path: `{"draft/ask": "draft/confirm"}`."""
-    fields: dict[str, str] = Field(default_factory=dict)
+    fields: dict[str, str] = {}
     """Old path of a state field -> its new path."""
-    forks: dict[str, str] = Field(default_factory=dict)
+    forks: dict[str, str] = {}
     """Old path of a fork's node -> the new path of the node that takes over the fork, if it is another one."""
     values: JsonDict | None = None
     """State fields that the migration added or mapped, with their values, in the run's own graph."""
-    inside: dict[str, JsonDict] = Field(default_factory=dict)
+    inside: dict[str, JsonDict] = {}
     """Activation of a subgraph's node -> such values for the graph inside."""
-    joins: dict[str, str | None] = Field(default_factory=dict)
+    joins: dict[str, str | None] = {}
     """Join of an open fork -> the join that takes its place; None if the fork no longer has such a join."""
     withdrawn: tuple[str, ...] = ()
     """Activations whose questions and answers are withdrawn: they ask again."""
@@ -299,23 +334,23 @@ class Migrated(RecordBase):
     """The differences of structure, line by line, each with its grade."""
 
 
-class Ended(RecordBase):
+class Ended(RecordBase, frozen=True, kw_only=True):
     """The run ended."""
 
-    type: Literal["ended"] = "ended"
-    status: Literal["completed", "failed", "cancelled", "exhausted"]
-    output: object = None
+    type: ClassVar[Literal["ended"]] = "ended"
+    status: EndStatus
+    output: Plain = None
     error: Failure | None = None
     reduced: JsonDict | None = None
 
 
-class Reopened(RecordBase):
+class Reopened(RecordBase, frozen=True, kw_only=True):
     """The ended run continues where it was: this is the only record that may follow `ended`.
 
     Steps that failed start a new attempt, steps that were stopped continue, withdrawn questions are asked again.
     """
 
-    type: Literal["reopened"] = "reopened"
+    type: ClassVar[Literal["reopened"]] = "reopened"
     by: str = ""
     reason: str = ""
     status: Literal["failed", "cancelled", "exhausted"]
@@ -324,13 +359,13 @@ class Reopened(RecordBase):
     """The limits of the run's graph from now on, if they were changed."""
 
 
-class StepDone(ActivationRecord):
+class StepDone(ActivationRecord, frozen=True, kw_only=True):
     """An activation ended with an outcome. `error` is set when the outcome stands for a failure."""
 
-    type: Literal["step_done"] = "step_done"
+    type: ClassVar[Literal["step_done"]] = "step_done"
     outcome: str = "done"
-    update: JsonDict = Field(default_factory=dict)
-    ops: dict[str, str] = Field(default_factory=dict)
+    update: JsonDict = {}
+    ops: dict[str, str] = {}
     """Field -> `replace` or `extend`, if its update does not pass through the reducer as usual."""
     reduced: JsonDict | None = None
     """Values, after the step, of fields whose reducer is user code, so that folding needs no code."""
@@ -340,67 +375,28 @@ class StepDone(ActivationRecord):
     error: Failure | None = None
     failed: int = 0
     """Number of tool calls in this attempt that failed or could not be made."""
-    guards: dict[str, bool | str] = Field(default_factory=dict)
+    guards: dict[str, bool | str] = {}
     """For a `Route`: outcome -> whether its condition was true, or why that is unknown. No rule depends on it."""
     cached: bool = False
     """True if outcome and update are those of an earlier step, from the cache. No rule depends on it."""
+    uncounted: bool = False
+    """True if it is no visit of its node for `Limits.visits`: its request was too long, and is made again."""
 
 
-def step_done(
-    stamp: StepStamp,
-    *,
-    outcome: str,
-    update: JsonDict,
-    ops: dict[str, str],
-    reduced: JsonDict | None,
-    attempt: int,
-    started: float,
-    error: Failure | None = None,
-    failed: int = 0,
-    guards: dict[str, bool | str] | None = None,
-    cached: bool = False,
-) -> StepDone:
-    """Make the record of a step that ended at the time of `stamp`, from parts that are already validated.
-
-    Validating them again would take a twentieth of the time of an in-memory step.
-    """
-    fields = _STEP_DONE.copy()  # copied from a full dictionary, which never grows
-    fields.update(stamp)
-    fields["outcome"], fields["update"], fields["ops"], fields["reduced"] = outcome, update, ops, reduced
-    fields["attempt"], fields["started"], fields["ended"] = attempt, started, stamp["ts"]
-    fields["error"], fields["failed"], fields["guards"], fields["cached"] = error, failed, guards or {}, cached
-    record = _new(StepDone)
-    _set_values(record, fields)
-    _set_fields(record, _STEP_DONE_FIELDS)
-    _set_extra(record, None)
-    _set_private(record, None)
-    return record
-
-
-_new = object.__new__
-_set_values, _set_fields, _set_extra, _set_private = (
-    BaseModel.__dict__[name].__set__
-    for name in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__")
-)
-_STEP_DONE: dict[str, object] = {name: field.default for name, field in StepDone.model_fields.items()}
-"""All fields in their order. Those without a default are always given."""
-_STEP_DONE_FIELDS = set(StepDone.model_fields)
-
-
-class StepFailed(ActivationRecord):
+class StepFailed(ActivationRecord, frozen=True, kw_only=True):
     """An activation failed after all retries: its graph fails."""
 
-    type: Literal["step_failed"] = "step_failed"
+    type: ClassVar[Literal["step_failed"]] = "step_failed"
     attempt: int = 1
     started: Moment = 0.0
     ended: Moment = 0.0
     error: Failure
 
 
-class StepRetried(ActivationRecord):
+class StepRetried(ActivationRecord, frozen=True, kw_only=True):
     """An attempt failed, and the next one starts at `next_at`."""
 
-    type: Literal["step_retried"] = "step_retried"
+    type: ClassVar[Literal["step_retried"]] = "step_retried"
     attempt: int
     """The attempt that failed."""
     started: Moment = 0.0
@@ -409,18 +405,18 @@ class StepRetried(ActivationRecord):
     next_at: Moment
 
 
-class GraphOpened(ActivationRecord):
+class GraphOpened(ActivationRecord, frozen=True, kw_only=True):
     """The graph inside a subgraph's activation started, with `values` as its whole start state."""
 
-    type: Literal["graph_opened"] = "graph_opened"
+    type: ClassVar[Literal["graph_opened"]] = "graph_opened"
     attempt: int = 1
     values: JsonDict
 
 
-class TimerSet(RecordBase):
+class TimerSet(RecordBase, frozen=True, kw_only=True):
     """An activation waits for a timer, which fires at `at`, Unix seconds."""
 
-    type: Literal["timer_set"] = "timer_set"
+    type: ClassVar[Literal["timer_set"]] = "timer_set"
     activation: str
     name: str
     """Its id among the things that the run waits for."""
@@ -429,13 +425,13 @@ class TimerSet(RecordBase):
     node: str = ""
 
 
-class TimerFired(RecordBase):
+class TimerFired(RecordBase, frozen=True, kw_only=True):
     """A timer, or the deadline of a question that an event answers, fired: the waiting activation continues.
 
     The timer named `TIMEOUT` ends the graph inside a subgraph's activation with `error`.
     """
 
-    type: Literal["timer_fired"] = "timer_fired"
+    type: ClassVar[Literal["timer_fired"]] = "timer_fired"
     activation: str
     name: str
     path: str = ""
@@ -447,20 +443,20 @@ TIMEOUT = "timeout"
 """Name of the timer of an activation's timeout."""
 
 
-class LimitSpent(RecordBase):
+class LimitSpent(RecordBase, frozen=True, kw_only=True):
     """A limit of the graph at `frame` is spent. `activation` is the one that was refused, if any."""
 
-    type: Literal["limit_spent"] = "limit_spent"
+    type: ClassVar[Literal["limit_spent"]] = "limit_spent"
     frame: str
     """Path of the graph that has the limit; empty for the run's own graph."""
     limit: str
     activation: str | None = None
 
 
-class EffectIntended(ActivationRecord):
+class EffectIntended(ActivationRecord, frozen=True, kw_only=True):
     """An effect is about to happen. The record is durable before the effect happens."""
 
-    type: Literal["effect_intended"] = "effect_intended"
+    type: ClassVar[Literal["effect_intended"]] = "effect_intended"
     key: str
     """The idempotency key: a hash of activation, attempt, name, digest of the request and occurrence."""
     kind: EffectKind
@@ -470,8 +466,8 @@ class EffectIntended(ActivationRecord):
     """Digest of the request."""
     occurrence: int = 0
     attempt: int = 1
-    request: JsonDict = Field(default_factory=dict)
-    """The arguments or messages. Messages that the journal already contains are `{"ref": digest}`."""
+    request: JsonDict = {}
+    """The arguments, or what a model is asked: `kernel.requests` describes its form."""
     again: bool = False
     """True if it repeats, under the same key, an earlier effect whose outcome is unknown."""
     inside: str = ""
@@ -482,13 +478,13 @@ class EffectIntended(ActivationRecord):
     """In a replay: the record of the replayed run that its result is taken from, without a call."""
 
 
-class EffectSettled(ActivationRecord):
+class EffectSettled(ActivationRecord, frozen=True, kw_only=True):
     """An effect ended."""
 
-    type: Literal["effect_settled"] = "effect_settled"
+    type: ClassVar[Literal["effect_settled"]] = "effect_settled"
     key: str
     ok: bool = True
-    result: object = None
+    result: Plain = None
     error: Failure | None = None
     usage: Usage | None = None
     started: Moment = 0.0
@@ -507,6 +503,10 @@ class EffectSettled(ActivationRecord):
     """Number of tries."""
     next_at: Moment | None = None
     """Unix seconds of the next try, if it failed and will be tried again."""
+    secret: str = ""
+    """For a call that is suspended: what it needs to continue, such as the state or the task of a server. It is never
+    shown. `unknown` is True if something was begun elsewhere that goes on meanwhile.
+    """
 
     @property
     def given_up(self) -> bool:
@@ -519,10 +519,10 @@ class EffectSettled(ActivationRecord):
         return self.ok or self.unknown or self.returned is not None or self.given_up
 
 
-class Diverged(ActivationRecord):
+class Diverged(ActivationRecord, frozen=True, kw_only=True):
     """A step of a replay made a request that the replayed run did not: what follows from it is not replayed."""
 
-    type: Literal["diverged"] = "diverged"
+    type: ClassVar[Literal["diverged"]] = "diverged"
     kind: Literal["model", "tool", "effect", "question"]
     name: str
     """The model, the tool or the effect; for a question, its kind."""
@@ -530,7 +530,7 @@ class Diverged(ActivationRecord):
     """Digest of the request."""
     occurrence: int = 0
     attempt: int = 1
-    request: JsonDict = Field(default_factory=dict)
+    request: JsonDict = {}
     """As in `EffectIntended`."""
     why: str = ""
     """The reason why the replayed run has no result for it, in words."""
@@ -543,13 +543,13 @@ def failed_result(result: object) -> str | None:
     return str(result.get("error") or f"exit code {result['exit_code']}")
 
 
-class Spent(ActivationRecord):
+class Spent(ActivationRecord, frozen=True, kw_only=True):
     """Usage and reserve of a run started by a call of this run, as totals: repeating the record adds nothing.
 
     Written before and after every call of the inner run. Each run counts its own steps and seconds.
     """
 
-    type: Literal["spent"] = "spent"
+    type: ClassVar[Literal["spent"]] = "spent"
     key: str
     """The call that started the inner run."""
     run: str
@@ -557,25 +557,27 @@ class Spent(ActivationRecord):
     call: str = ""
     """Key of the inner run's call that it precedes or follows; empty for the total at its end."""
     usage: Usage = Usage()
-    reserve: Reserve = Reserve()
+    reserve: Reserve = NO_RESERVE
     head: int = 0
     """Number of the inner run's last record; 0 if not known. A fork of this run forks the inner run there."""
     message: int | None = None
 
 
-class Asked(ActivationRecord):
+class Asked(ActivationRecord, frozen=True, kw_only=True):
     """An activation waits for an answer."""
 
-    type: Literal["asked"] = "asked"
+    type: ClassVar[Literal["asked"]] = "asked"
     question: Question
+    secret: str = ""
+    """In journals of earlier versions: the key of the call that asked, and in the next lines `EffectSettled.secret`."""
 
 
-class Answered(RecordBase):
+class Answered(RecordBase, frozen=True, kw_only=True):
     """A question was answered. `policy` marks answers given by a rule."""
 
-    type: Literal["answered"] = "answered"
+    type: ClassVar[Literal["answered"]] = "answered"
     question: str
-    answer: Answer = Field(discriminator="type")
+    answer: AnyAnswer
     by: str = ""
     policy: bool = False
     message: int | None = None
@@ -584,22 +586,22 @@ class Answered(RecordBase):
     """Digest of the tool call that the question showed; the answer is valid for this call only."""
 
 
-class AnswersWithdrawn(RecordBase):
+class AnswersWithdrawn(RecordBase, frozen=True, kw_only=True):
     """Untrusted approvals are withdrawn: their steps ask again."""
 
-    type: Literal["answers_withdrawn"] = "answers_withdrawn"
+    type: ClassVar[Literal["answers_withdrawn"]] = "answers_withdrawn"
     questions: tuple[str, ...] = ()
     policy: bool = False
     """True if the run's policy (`approve`) is withdrawn, too."""
     reason: str = ""
 
 
-class EventReceived(RecordBase):
+class EventReceived(RecordBase, frozen=True, kw_only=True):
     """The run received an event from outside. It is kept for the steps that wait for it, now or later."""
 
-    type: Literal["event_received"] = "event_received"
+    type: ClassVar[Literal["event_received"]] = "event_received"
     name: str
-    data: object = None
+    data: Plain = None
     """Plain JSON."""
     id: str = ""
     """Identifies the event: a second one with this id is the same event."""
@@ -617,14 +619,12 @@ class EventReceived(RecordBase):
 T = TypeVar("T")
 
 
-class CodedRecord(BaseModel):
+class CodedRecord(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A record of which only position, time, type and digests of graphs are readable.
 
     Reading any other field raises `EncryptionKeyMissing`, so code that needs the content cannot continue without it.
     Stores keep it like any other record: `encode` writes it with its type at the end, `decode` reads it back.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     seq: int
     ts: Moment
@@ -636,16 +636,16 @@ class CodedRecord(BaseModel):
     structure: str = ""
     """Like `content`, a digest of a graph, if the record names one. A copy of the run includes these graphs."""
     content: str = ""
-    type: str = Field(exclude=True)
+    run_id: str = ""
+    """The run that it was read from; empty if unknown. It is not stored."""
+    type: str
     """The type of the record inside."""
-    run_id: str = Field(default="", exclude=True)
-    """The run that it was read from; empty if unknown."""
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> object:
             if name.startswith("_"):
-                return super().__getattr__(name)  # attributes that Python and pydantic probe for
+                raise AttributeError(name)  # attributes that Python probes for
             raise self.missing()
 
     def missing(self) -> EncryptionKeyMissing:
@@ -653,19 +653,9 @@ class CodedRecord(BaseModel):
         return EncryptionKeyMissing(f"run {self.run_id!r}" if self.run_id else f"record {self.seq}", self.key_id)
 
 
-def coded_record(fields: object) -> Any:
-    """Make a coded record from its stored parts.
-
-    Raises:
-        ValueError: the parts are not those of a coded record.
-    """
-    return CodedRecord.model_validate(fields)
-
-
 def of_run(record: T, run_id: str) -> T:
     """Return the record; a coded one then names this run in its errors."""
-    coded = as_coded(record)
-    return record if coded is None else cast("T", coded.model_copy(update={"run_id": run_id}))
+    return structs.replace(record, run_id=run_id) if isinstance(record, CodedRecord) else record
 
 
 def check_readable(records: Iterable[object]) -> None:
@@ -696,35 +686,63 @@ Record: TypeAlias = (
     | Forked | Migrated | Ended | Reopened
 )  # fmt: skip
 
-RECORD_TYPES: tuple[str, ...] = tuple(member.model_fields["type"].default for member in Record.__args__)
-_WITH_RUN_ID = frozenset(
-    member.model_fields["type"].default for member in Record.__args__ if "run_id" in member.model_fields
-)
-_adapter: TypeAdapter[Record] = TypeAdapter(Annotated[Record, Field(discriminator="type")])
-_validate: Callable[[object], Record] = _adapter.validator.validate_python
+_CLASSES: Mapping[str, type[Record]] = {kind.type: kind for kind in get_args(Record)}
+RECORD_TYPES: tuple[str, ...] = tuple(_CLASSES)
+_WITH_RUN_ID = frozenset(name for name, kind in _CLASSES.items() if "run_id" in kind.__struct_fields__)
 _ENDINGS = {name: f',"type":"{name}"}}'.encode() for name in RECORD_TYPES}
+
+
+def _plain(value: object) -> msgspec.Raw:
+    """Return a value of a record that is no record as JSON; models are written without fields at their default."""
+    if isinstance(value, BaseModel):
+        return msgspec.Raw(value.__pydantic_serializer__.to_json(value, exclude_defaults=True))
+    return msgspec.Raw(to_json(value))
+
+
+def _model(kind: Any, value: object) -> object:
+    """Read a value of a record that is a model."""
+    return answer_of(value) if kind is AnyAnswer else kind.__pydantic_validator__.validate_python(value)
+
+
+_write = msgspec.json.Encoder(enc_hook=_plain).encode
 
 
 def encode(record: Record) -> bytes:
     """Return a record as compact JSON: without fields at their default, except `type`."""
-    return record.__pydantic_serializer__.to_json(record, exclude_defaults=True)[:-1] + _ENDINGS[record.type]
+    if isinstance(record, CodedRecord):
+        return _write(structs.replace(record, run_id=""))
+    return _write(record)[:-1] + _ENDINGS[record.type]
 
 
 def encode_unsealed(record: Record) -> bytes:
-    """Return the part of `encode` that a seal signs: all but the seal."""
-    written = record.__pydantic_serializer__.to_json(record, exclude_defaults=True, exclude={"seal"})
-    return written[:-1] + _ENDINGS[record.type]
+    """Return the JSON of a record that a seal signs: all but the seal.
+
+    It is pydantic's, as in earlier versions, whose seals hold: numbers such as `1e+16` have a `+`.
+    """
+    return to_json({name: value for name, value in as_json(record).items() if name != "seal"})
+
+
+def as_json(record: Record) -> dict[str, object]:
+    """Return a record as a JSON object, in the form of `encode`."""
+    if isinstance(record, CodedRecord):
+        record = structs.replace(record, run_id="")
+    return {**msgspec.to_builtins(record, enc_hook=_data), "type": record.type}
+
+
+def _data(value: object) -> object:
+    """Return a model in a record as a JSON object, without fields at their default."""
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json", exclude_defaults=True)
+    return to_jsonable_python(value)
 
 
 def record_from_fields(fields: JsonDict, run_id: str) -> Record:
     """Make a record from its fields; `run_id` fills that field if the record has one and `fields` leave it out.
 
     Raises:
-        ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
+        ValueError: this version does not know such a record.
     """
-    if fields.get("type") in _WITH_RUN_ID:
-        fields = {"run_id": run_id, **fields}
-    return _validate(fields)
+    return _record({"run_id": run_id, **fields} if fields.get("type") in _WITH_RUN_ID else {**fields})
 
 
 def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
@@ -735,21 +753,79 @@ def decode(data: bytes | str, texts: Mapping[str, str] | None = None) -> Record:
         texts: name -> the string that replaces it in the JSON.
 
     Raises:
-        ValueError: this version does not know such a record (pydantic's `ValidationError` is one).
+        ValueError: this version does not know such a record; names every field that does not fit.
     """
-    # The JSON is parsed first and validated afterwards: this refuses NaN and Infinity without a separate search, which
-    # took longer than everything else for long texts. JSON does not have them, `encode` never writes them, and they
-    # break folds.
-    try:
-        fields = from_json(data, allow_inf_nan=False)
-    except ValueError as error:
-        fields = _deep(data, error)
+    fields = _parsed(data)
     if texts:
         fields = _filled(fields, texts)
-    record = coded_record(fields) if type(fields) is dict and "cipher" in fields else _validate(fields)
+    record = _record(fields)
     if record.v > RECORD_VERSION:
         raise ValueError(f"record version {record.v} is newer than {RECORD_VERSION}; update the library")
     return record
+
+
+def _record(fields: object) -> Record:
+    """Make a record from its fields, which become its own."""
+    if type(fields) is not dict:
+        raise ValueError("it is not a JSON object, and a record is expected here")
+    if "cipher" in fields:
+        kind: Any = CodedRecord
+    else:
+        name = fields.pop("type", None)
+        kind = _CLASSES.get(name) if isinstance(name, str) else None
+        if kind is None:
+            raise ValueError(f"this version has no record of type {shown(name)}")
+    try:
+        found: Record = msgspec.convert(fields, kind, dec_hook=_model)
+    except msgspec.ValidationError as error:
+        raise InvalidRecord(tuple(_faults(kind, fields))) from error
+    return found
+
+
+class InvalidRecord(ValueError):
+    """Raised when fields do not fit their record."""
+
+    def __init__(self, faults: tuple[str, ...]) -> None:
+        super().__init__("; ".join(faults))
+        self.faults = faults
+
+
+_RULES = f"this version knows only rules {RULES} (update the library if a newer version wrote the run)"
+
+
+@cache
+def _fields(kind: type[Struct]) -> dict[str, structs.FieldInfo]:
+    """Return the fields of a record, by name. Evaluating their types takes milliseconds."""
+    return {one.name: one for one in structs.fields(kind)}
+
+
+def _faults(kind: type[Struct], fields: JsonDict) -> Iterator[str]:
+    """Yield the faults of the fields of a record, each with its place."""
+    known = _fields(kind)
+    yield from (f"this version has no field {name!r}" for name in fields if name not in known)
+    for name, one in known.items():
+        if name not in fields:
+            if one.required:
+                yield f"field {name!r} is missing"
+            continue
+        value = fields[name]
+        try:
+            msgspec.convert(value, one.type, dec_hook=_model)
+        except msgspec.ValidationError as error:
+            words, _, place = str(error).partition(" - at `$")
+            words = _RULES if name == "rules" else words[:1].lower() + words[1:]
+            if isinstance(error.__cause__, ValidationError):
+                yield f"field {name!r}: {explain(error.__cause__)}"
+            else:
+                yield f"field '{name}{place.rstrip('`')}': {words}, and it is {shown(value)}"
+
+
+def _parsed(data: bytes | str) -> object:
+    """Parse JSON. NaN and infinities, which JSON does not have and which break folds, are refused."""
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        return _deep(data, error)
 
 
 def _filled(value: object, texts: Mapping[str, str]) -> object:
@@ -784,5 +860,4 @@ def _deep(data: bytes | str, error: ValueError) -> object:
     if "recursion limit" in str(error):
         with suppress(ValueError, RecursionError):
             return json.loads(data, parse_constant=refuse)
-    _adapter.validate_json(data)  # raises the same error as for any other text that is not a record
-    raise error  # NaN or an infinity, which the standard library reads
+    raise error

@@ -69,6 +69,7 @@ def reopen_fork(run: RunState) -> None:
 def _reopen(run: RunState, root: FrameState, status: str, limits: Limits | None) -> None:
     run.ended = None
     run.cancelled = run.paused = False
+    run.diverged_because = ""
     if limits is not None:
         root.limits = limits
     if status == "completed":

@@ -7,29 +7,46 @@ from collections.abc import Iterator
 from copy import deepcopy
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from orchestrator.graph.limits import NO_USAGE, Reserve, Usage
 from orchestrator.json import JsonObject
 from orchestrator.kernel.event_queue import EventQueue
 from orchestrator.kernel.ledger import Ledger, Totals
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question
-from orchestrator.kernel.records import Answered, Caller, Ended, Failure, Forked, Migrated, Record, RunStarted
-from orchestrator.kernel.state import Activation, Breakpoints, FrameCounters, FrameResult, FrameState, MapItem
+from orchestrator.kernel.records import (
+    Answered,
+    Caller,
+    ChangedRequest,
+    Ended,
+    Failure,
+    Forked,
+    Migrated,
+    Record,
+    RunStarted,
+)
+from orchestrator.kernel.state import (
+    Activation,
+    Breakpoints,
+    FrameCounters,
+    FrameResult,
+    FrameState,
+    LoneSteps,
+    MapItem,
+)
 from orchestrator.kernel.version import Version
 
 
-class Delta:
+class Delta(Struct, eq=False):
     """The changes that a record made."""
 
-    __slots__ = ("cancelled", "moved", "started")
-
-    def __init__(self) -> None:
-        self.started: list[Activation] = []
-        """Newly admitted activations, to be started."""
-        self.cancelled: list[Activation] = []
-        """Activations that are no longer part of the run, to be stopped."""
-        self.moved: list[tuple[Activation, Question, Answered]] = []
-        """Activations that an event or a timer continued, each with its question and its answer."""
+    started: list[Activation] = []
+    """Newly admitted activations, to be started."""
+    cancelled: list[Activation] = []
+    """Activations that are no longer part of the run, to be stopped."""
+    moved: list[tuple[Activation, Question, Answered]] = []
+    """Activations that an event or a timer continued, each with its question and its answer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -70,6 +87,10 @@ class RunState:
     breakpoints: Breakpoints | None = None
     """Nodes at which the run pauses; None for none."""
     cancelled: bool = False
+    diverged: bool = False
+    """True if it is a replay that made a request that the replayed run did not make."""
+    diverged_because: str = ""
+    """If it ended there by itself: the reason of its cancellation."""
     content: str = ""
     """Digest of the graph that was last driven."""
     lineage: tuple[tuple[str, str], ...] = ()
@@ -128,6 +149,9 @@ class RunState:
     """Steps that were stopped and may continue when the run is reopened: their records may still arrive."""
     was_running: bool = False
     """True if steps ran after the last record: the time up to the next one counts as time alive."""
+    lone: LoneSteps | None = None
+    """The step whose end needs no look at branches, joins and limits, and those before it, if the last record says so.
+    """
     delta: Delta = field(default_factory=Delta)
     """Changes of the record that is being folded."""
 
@@ -194,6 +218,22 @@ class RunState:
     def forked_at(self) -> int:
         """`seq` of the record that ended the copy of another run's records; 0 if it is not a fork."""
         return self.fork.seq if self.fork is not None else 0
+
+    def changed_request(self, activation: str, digest: str, occurrence: int) -> ChangedRequest | None:
+        """Return the request that a fork sends in place of the one that a step makes, if it changes that one.
+
+        Args:
+            activation: the step.
+            digest: digest of the request that it makes, without the model's name.
+            occurrence: number of earlier calls of the step with this request.
+        """
+        for fork in reversed(self.forks):
+            asked = fork.asked
+            if asked is not None and (asked.activation, asked.digest, asked.occurrence) == (
+                activation, digest, occurrence,
+            ):  # fmt: skip
+                return asked
+        return None
 
     @property
     def is_held(self) -> bool:

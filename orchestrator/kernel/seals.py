@@ -13,6 +13,8 @@ import hmac
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct, structs
+
 from orchestrator.json import canonical
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Approve, Deny, Question, parts_of
@@ -69,10 +71,15 @@ class Chain:
     def __init__(self, key: bytes | None, digest: bytes) -> None:
         self._key, self._digest = key, digest
 
+    @property
+    def digest(self) -> str:
+        """The digest of the records so far, in hex; before the first one, the text that it starts from."""
+        return self._digest.decode() if len(self._digest) > hashlib.sha256().digest_size else self._digest.hex()
+
     def sealed(self, record: r.Record) -> r.Record:
         """Advance to the next record; return it with its seal, or unchanged if there is no key."""
         code = self._next(record)
-        return record.model_copy(update={"seal": code}) if code else record
+        return structs.replace(record, seal=code) if code else record
 
     def holds(self, record: r.Record) -> bool:
         """Advance to the next record; return True if its seal is valid."""
@@ -86,8 +93,7 @@ class Chain:
         return hmac.new(self._key, b"record " + self._digest, "sha256").digest()[:_BYTES].hex()
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(Struct, frozen=True):
     """The trusted records of a journal."""
 
     believed: frozenset[int]
@@ -180,7 +186,7 @@ def copied(seal: Seal | None, run_id: str, checked: Audit) -> tuple[list[r.Recor
     Returns:
         The records, sealed again if they were trusted and without a seal otherwise; and the chain after them.
     """
-    bare = [record.model_copy(update={"seal": ""}) if record.seal else record for record in checked.records]
+    bare = [structs.replace(record, seal="") if record.seal else record for record in checked.records]
     if seal is None:
         return bare, None
     chain = seal.chain(run_id)

@@ -41,21 +41,21 @@ from orchestrator.kernel.version import FIRST, ROOT, Path, Rank, Version
 
 Data: TypeAlias = dict[str, Any]
 
-FORMAT = 11
+FORMAT = 12
 """The number of the format. A snapshot of another format is not read: the records are folded instead."""
 
 RUN_FIELDS = (
-    "head", "approve", "paused", "cancelled", "steps", "seconds", "updated", "content", "tools", "calls",
-    "input_tokens", "output_tokens", "cached_tokens", "written_tokens", "cache_savings", "cost", "estimated",
-    "was_running", "longest_reply", "costliest_call",
+    "head", "approve", "paused", "cancelled", "diverged", "diverged_because", "steps", "seconds", "updated", "content",
+    "tools", "calls", "input_tokens", "output_tokens", "cached_tokens", "written_tokens", "cache_savings", "cost",
+    "estimated", "was_running", "longest_reply", "costliest_call",
 )  # fmt: skip
 """Fields of `RunState`."""
 
 FRAME_FIELDS = (
-    "steps", "calls", "tokens", "active", "cost", "began", "exhausting", "after_limit", "may_drop_history", "raised",
+    "calls", "tokens", "active", "cost", "began", "exhausting", "after_limit", "may_drop_history", "raised",
     "spent_name", "timed_from", "parent_dropped", "irreversible", "reserved_calls", "reserved_cost", "reserved_tokens",
 )  # fmt: skip
-"""Fields of `FrameState`."""
+"""Fields of `FrameState`, beside its steps."""
 
 
 def dump(run: RunState) -> Data:
@@ -89,7 +89,7 @@ def dump(run: RunState) -> Data:
         "running": list(run.running),
         "ready": [frame.key for frame in run.ready_frames.values()],
         "spent": [frame.key for frame in run.exhausting_frames],
-        "messages": run.ledger.messages(),
+        "parts": list(run.ledger.parts),
         "effects": [_effect_json(entry) for entry in run.ledger.entries()],
         "failed_effects": [_effect_json(entry) for entry in run.ledger.failed_entries()],
         "held": [[key, reserve.model_dump(mode="json")] for key, reserve in run.reserves.items()],
@@ -169,7 +169,7 @@ class _SnapshotWriter:
         return {
             "key": frame.key,
             "parent": None if frame.parent is None else frame.parent.key,
-            "counts": {name: getattr(frame, name) for name in FRAME_FIELDS},
+            "counts": {"steps": frame.steps, **{name: getattr(frame, name) for name in FRAME_FIELDS}},
             "visits": frame.visits,
             "once": sorted(frame.visited_after_limit),
             **({"interrupting": frame.interrupting} if frame.interrupting else {}),
@@ -392,7 +392,7 @@ def load(plan: Plan, data: Mapping[str, Any]) -> RunState:
         run.events = EventQueue.restored(events["kept"], events["ids"], events["count"])
     run.reserves = {key: Reserve.model_validate(reserve) for key, reserve in data["held"]}
     failed = [_effect(*entry) for entry in data["failed_effects"]]
-    run.ledger.restore([_effect(*entry) for entry in data["effects"]], data["messages"], failed)
+    run.ledger.restore([_effect(*entry) for entry in data["effects"]], data["parts"], failed)
     frames, live = load_frames(run, plan, data["frames"])
     assert run.root is not None
     run.result = run.root.result
@@ -467,6 +467,7 @@ class _SnapshotReader:
             self.versions.append(self._version(entry))
         root = self.versions[data["root"]]
         frame = self.frame = new_frame(run, plan, data["key"], root, parent)
+        frame.counted_steps = data["counts"]["steps"]
         for name in FRAME_FIELDS:
             setattr(frame, name, data["counts"][name])
         frame.visits, frame.visited_after_limit = dict(data["visits"]), set(data["once"])

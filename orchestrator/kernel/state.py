@@ -12,13 +12,16 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from hashlib import blake2b
+from sys import maxsize
 from types import MappingProxyType
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orchestrator.graph.limits import Limits
 from orchestrator.graph.topology import ForkScope
 from orchestrator.kernel.plan import Plan
-from orchestrator.kernel.records import Answered, Failure, StepDone
+from orchestrator.kernel.records import Answered, EndStatus, Failure, StepDone
 from orchestrator.kernel.version import Rank, Version
 
 
@@ -225,12 +228,10 @@ class Activation:
         return f"<{self.node} {self.phase.value} {self.path or '-'} {self.key}>"
 
 
-@dataclass(frozen=True, slots=True)
-class FrameResult:
+class FrameResult(Struct, frozen=True):
     """The end of a graph."""
 
-    status: str
-    """`completed`, `failed`, `exhausted` or `cancelled`."""
+    status: EndStatus
     values: dict[str, object]
     """The final state, as kernel values; for a failed graph, its trunk."""
     error: Failure | None = None
@@ -303,7 +304,10 @@ class FrameState:
     result: FrameResult | None = None
 
     # Usage counted against this graph's limits, including everything that runs inside it.
-    steps: int = 0
+    counted_steps: int = 0
+    """Its steps, without those that `lone` counts."""
+    lone: LoneSteps | None = None
+    """Steps that ran in it one after the other, and are not in `counted_steps` yet."""
     calls: int = 0
     tokens: int = 0
     cost: float = 0.0
@@ -342,6 +346,11 @@ class FrameState:
     """`RunState.seconds` from which the timeout of the node around it counts."""
 
     @property
+    def steps(self) -> int:
+        """Its steps."""
+        return self.counted_steps if self.lone is None else self.counted_steps + self.lone.count
+
+    @property
     def trunk(self) -> Version:
         """The state at the outermost open fork plus what its joins merged; for a single token, its own."""
         live: Collection[Activation] = self.live.values()
@@ -353,8 +362,38 @@ class FrameState:
         return self.root
 
 
-@dataclass(frozen=True, slots=True)
-class Breakpoints:
+class LoneSteps(Struct, eq=False):
+    """Steps of one graph that follow each other while nothing else can (`fold.steps.go_straight`).
+
+    They count for each graph around them. They are counted here, so that a step deep inside subgraphs costs no more
+    than one at the top.
+    """
+
+    step: Activation
+    """The one that runs."""
+    room: int
+    """Number of steps that the limits of all these graphs allow."""
+    count: int = 0
+    """Number of steps that followed."""
+
+    @classmethod
+    def begin(cls, step: Activation) -> LoneSteps:
+        """Return the count of the steps that follow a step; the graphs around it refer to it."""
+        line = step.frame.line
+        rooms = [most - one.steps for one in line if (most := one.limits.steps) is not None]
+        lone = cls(step, min(rooms, default=maxsize))
+        for one in line:
+            one.lone = lone
+        return lone
+
+    def end(self) -> None:
+        """Add the steps to the counts of the graphs."""
+        for one in self.step.frame.line:
+            one.counted_steps += self.count
+            one.lone = None
+
+
+class Breakpoints(Struct, frozen=True):
     """Nodes at which a run pauses. Those inside subgraphs are named by their path, `outer/inner`."""
 
     before: frozenset[str] = frozenset()

@@ -9,7 +9,7 @@ from orchestrator.graph.isolation import listed
 from orchestrator.graph.topology import END, STOP, Route
 from orchestrator.kernel import endings, tokens
 from orchestrator.kernel.merge import merged
-from orchestrator.kernel.records import Failure
+from orchestrator.kernel.records import EndStatus, Failure
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, MapItem, OpenFork, OrderedMap, Phase, hash_id
 from orchestrator.kernel.version import Rank, Version
@@ -151,7 +151,7 @@ def _arrive(run: RunState, token: Activation) -> None:
             item.ended.append(token.version)
             frame.touched_items[id(item)] = item
     elif token.node == STOP:
-        status = "exhausted" if frame.after_limit else "completed"
+        status: EndStatus = "exhausted" if frame.after_limit else "completed"
         endings.finish(run, frame, FrameResult(status, token.values, frame.spent_limit, taken=token.version.taken))
     else:
         tokens.place(run, token)

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, Protocol
 
+from msgspec import Struct
+
 
 class Path:
     """The position of a branch among forks: branch number `index` of a fork that was opened at `parent`.
@@ -175,37 +177,27 @@ def order_among(ranked: Collection[Ranked]) -> Callable[[Ranked], Any]:
     return _by_rank
 
 
-class Version:
+class Version(Struct, eq=False):
     """A state, and the update that made it from its parent's (None for a first state or a merge)."""
 
-    __slots__ = ("generation", "hidden", "key", "node", "ops", "parents", "rank", "taken", "update", "values")
+    values: dict[str, object]
+    parents: tuple[Version, ...] = ()
+    key: str = ""
+    node: str = ""
+    rank: Rank = FIRST
+    update: Mapping[str, object] | None = None
+    ops: Mapping[str, str] | None = None
+    taken: int = 0
+    """The events that the step that made it, or its causes, took: bit n stands for event number n of the run."""
+    hidden: frozenset[str] | None = None
+    """Fields whose updates a merge takes from its causes only if another way leads to them (R8)."""
+    generation: int = 0
 
-    def __init__(
-        self,
-        values: dict[str, object],
-        *,
-        parents: tuple[Version, ...] = (),
-        key: str = "",
-        node: str = "",
-        rank: Rank = FIRST,
-        update: Mapping[str, object] | None = None,
-        ops: Mapping[str, str] | None = None,
-        taken: int = 0,
-        hidden: frozenset[str] | None = None,
-    ) -> None:
-        self.values, self.parents = values, parents
-        self.key, self.node, self.rank = key, node, rank
-        self.update, self.ops = update, ops
-        self.hidden = hidden
-        """Fields whose updates a merge takes from its causes only if another way leads to them (R8)."""
-        generation = 0
-        for parent in parents:
-            taken |= parent.taken
-            if parent.generation >= generation:
-                generation = parent.generation + 1
-        self.taken: int = taken
-        """The events that the step that made it, or its causes, took: bit n stands for event number n of the run."""
-        self.generation: int = generation
+    def __post_init__(self) -> None:
+        for parent in self.parents:
+            self.taken |= parent.taken
+            if parent.generation >= self.generation:
+                self.generation = parent.generation + 1
 
     def __deepcopy__(self, memo: object) -> Version:
         return self

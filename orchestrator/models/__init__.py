@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from orchestrator._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from orchestrator.models.anthropic import AnthropicModel
     from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestModel, calling_key, calling_node
+    from orchestrator.models.gemini import GeminiModel
     from orchestrator.models.messages import (
         Image,
         Message,
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from orchestrator.models.text import TextProtocol
 
 _HOMES = {
+    "orchestrator.models.anthropic": ("AnthropicModel",),
+    "orchestrator.models.gemini": ("GeminiModel",),
     "orchestrator.models.base": ("Model", "ModelEvent", "ModelRequest", "RequestModel", "calling_key", "calling_node"),
     "orchestrator.models.messages": (
         "Image",
@@ -72,10 +76,12 @@ _HOMES = {
 }
 
 __all__ = [
+    "AnthropicModel",
     "Ask",
     "Cache",
     "Cassette",
     "Fallback",
+    "GeminiModel",
     "Hook",
     "Image",
     "Logged",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -16,9 +16,10 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from orchestrator.errors import AgentError
 from orchestrator.graph.codec import explain
-from orchestrator.json import JsonObject
-from orchestrator.models.messages import Message, Reply, user, with_results
+from orchestrator.json import JsonObject, frozen
+from orchestrator.models.messages import Message, Reply, Settled, user, with_results
 from orchestrator.models.reading import NoReading, choice_in, json_in, parted, unfenced
+from orchestrator.tasks import read_away
 from orchestrator.user_code import pass_fence
 
 _NUMBER = re.compile(r"(?<![\w.,])-?\d++(?:,\d{3})*+(?:\.\d+)?+(?![\w.,]*\d)")
@@ -28,6 +29,8 @@ calling_node: ContextVar[str | None] = ContextVar("calling_node", default=None)
 """Name of the node running in this task; set by the executor."""
 calling_key: ContextVar[str | None] = ContextVar("calling_key", default=None)
 """Idempotency key of the call in progress in this task: the same if the call is repeated after a crash."""
+trace_headers: ContextVar[Callable[[], Mapping[str, str]] | None] = ContextVar("trace_headers", default=None)
+"""Returns the headers by which a server continues the trace of this task; set while a run is traced."""
 
 
 class Offered(Protocol):
@@ -90,14 +93,12 @@ class ModelRequest:
         return cls(asked, tool_params(tools), schema, kind, task=task, options=dict(options or {}), pieces=pieces)
 
     def data(self) -> dict[str, Any]:
-        """Return the request as plain JSON, without unset fields."""
-        found: dict[str, Any] = {
-            "messages": [message.model_dump(mode="json", exclude_defaults=True) for message in self.messages]
-        }
+        """Return the request as plain JSON, without unset fields. Messages, tools and the schema are immutable."""
+        found: dict[str, Any] = {"messages": [message.json_form for message in self.messages]}
         if self.tools:
-            found["tools"] = [dict(tool) for tool in self.tools]
+            found["tools"] = [frozen(tool) for tool in self.tools]
         if self.output is not None:
-            found["output"] = dict(self.output)
+            found["output"] = frozen(self.output)
         if self.task is not None:
             found["task"] = self.task
         if self.options:
@@ -285,7 +286,8 @@ class RequestModel(ModelInterface):
 
     async def _complete_request(self, request: ModelRequest) -> Reply:
         await pass_fence()
-        return request.parse(await self.respond(request))
+        reply = await self.respond(request)
+        return await read_away(lambda: request.parse(reply), reply.text)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         await pass_fence()
@@ -333,8 +335,8 @@ def streamed(model: Model, request: ModelRequest) -> AsyncIterator[ModelEvent]:
 
 
 def _messages(messages: Sequence[Message]) -> tuple[Message, ...]:
-    found = tuple(messages)
-    for message in found:
+    found = messages if type(messages) is Settled else tuple(messages)
+    for message in () if type(found) is Settled else found:
         if not isinstance(message, Message):
             raise TypeError(
                 f"{message!r:.60} is not a Message: give a string or messages made by system(), user(), ..."
@@ -354,6 +356,9 @@ def tool_params(tools: Iterable[ToolLike]) -> tuple[JsonObject, ...]:
 def _param(tool: object) -> JsonObject:
     if isinstance(tool, Mapping):
         return tool
+    offered: JsonObject | None = getattr(tool, "offered", None)
+    if offered is not None:
+        return offered
     to_param = getattr(tool, "to_param", None)
     if to_param is None:
         raise TypeError(f"{tool!r} is not a tool: use Tool objects, a Toolbox, or function parameters as dicts")

@@ -19,7 +19,7 @@ _QUOTED = 300
 """Characters of a server's message that an error message quotes."""
 _FIXES = {
     400: "the server rejects this request",
-    401: "the key is wrong or missing: set OPENAI_API_KEY, or pass api_key='env:NAME'",
+    401: "the key is wrong or missing: set {key}, or pass api_key='env:NAME'",
     403: "the key has no access to this model",
     404: "the model does not exist, or base_url is not the server's API root (it often ends in /v1)",
     422: "the server rejects this request",
@@ -85,6 +85,12 @@ _WORDS = {
     "json_schema": "output",
     "json schema": "output",
     "structured output": "output",
+    "text.format": "output",
+    "output_config": "output",
+    "output_format": "output",
+    "responsejsonschema": "output",
+    "response_json_schema": "output",
+    "response schema": "output",
     "stream_options": "stream_usage",
     "tool_choice": "tool_choice_required",
     "max_completion_tokens": "max_tokens",
@@ -141,14 +147,18 @@ def refusal(
     headers: Mapping[str, str] | None = None,
     *,
     named: bool = True,
+    key: str = "OPENAI_API_KEY",
 ) -> ModelError:
     """Return the error for an answer with this HTTP status.
 
     Args:
         names: the provider's own names for it.
         named: False if the server named no status, so that the message names none.
+        key: the environment variable with the key.
     """
     said = quoted(words)
+    if "API_KEY_INVALID" in names:  # Google's status for it is 400
+        status = 401
     if "insufficient_quota" in names:
         return ModelMisconfigured(f"model {model!r}: the account has no credit left: {said}")
     if 300 <= status < 400:
@@ -170,6 +180,7 @@ def refusal(
         low = words.lower()
         flag = next((flag for name, flag in _WORDS.items() if name in low), "")
         fix = _FLAGS.get(flag, fix)
+    fix = fix.replace("{key}", key)
     error = (ModelMisconfigured if status in _SURROUNDINGS else ModelError)(
         f"model {model!r}: {f'HTTP {status}: ' if named else ''}{fix}: {said}"
     )
@@ -221,7 +232,7 @@ Of other fields, only texts of several words are quoted.
 """
 _NO_WORDS = ("input", "ctx", "url", "flagged_input", "request_id", "stack", "trace")
 """Fields that repeat the request, or say nothing to people."""
-_NAMED = ("code", "type", "status", "error_type")
+_NAMED = ("code", "type", "status", "error_type", "reason")
 _ITEMS = 8
 _PARTS = 50
 _MOST = 10_000
@@ -250,7 +261,10 @@ def words_in(body: object) -> tuple[str, tuple[str, ...]]:
         inner = inner["error"]
     names: tuple[str, ...] = ()
     if isinstance(inner, Mapping):
-        names = tuple(str(inner[key]) for key in _NAMED if isinstance(inner.get(key), str | int))
+        details = inner.get("details")
+        told = [inner, *(details if isinstance(details, list) else ())][:_ITEMS]
+        found = (one.get(key) for one in told if isinstance(one, Mapping) for key in _NAMED)
+        names = tuple(str(name) for name in found if isinstance(name, str | int))
     said = dict.fromkeys(islice(_said(body, 0), _PARTS))
     return ": ".join(said) or json.dumps(body, ensure_ascii=False), names
 
@@ -295,6 +309,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, parsedate_to_datetime(written).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def delay_in(body: str) -> dict[str, str]:
+    """Return the delay that Google asks for in the body of an error, as a header; none if it asks for none."""
+    try:
+        details = json.loads(body)["error"]["details"]
+        found = next(one["retryDelay"] for one in details if "retryDelay" in one)
+        return {"retry-after": str(found).removesuffix("s")}
+    except (ValueError, TypeError, KeyError, StopIteration, RecursionError):
+        return {}
 
 
 def _number(text: str | None) -> float | None:

@@ -6,11 +6,12 @@ import base64
 import json
 import math
 import mimetypes
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, TypeVar, cast
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -25,19 +26,24 @@ from pydantic_core import to_jsonable_python
 from orchestrator.errors import ModelError
 from orchestrator.graph.faults import Spelled
 from orchestrator.graph.limits import Usage
-from orchestrator.json import cleaned, storable
+from orchestrator.json import EMPTY, MOST_KEPT, FrozenObject, cleaned, frozen, is_small, storable
 from orchestrator.models.logprobs import TokenLogprob
 from orchestrator.models.reading import parted
 from orchestrator.redaction import without_known
 from orchestrator.values import FOREIGN_DEPTH, MAX_TOKENS, Unfit, check, fault_in
 
+T = TypeVar("T")
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Detail: TypeAlias = Literal["auto", "low", "high"]
 
 REASONING = ("reasoning_content", "reasoning")
 """Names of the field with a model's reasoning, in `extras`."""
+OWN_PARTS = ("responses", "anthropic", "gemini")
+"""Names of the fields, in `extras`, with what only the interface that gave a message can read; see `parts`."""
 WINDOW = "window"
 """Key in the details of a journaled reply: the tokens of the context window of the model that was asked."""
+REPLY_LIMIT = "reply_limit"
+"""Key in the details of a journaled reply: the most tokens that the request allowed for the reply."""
 NO_RESULT = (
     "There is no result: the work was stopped before one was written down. "
     "Whether the call was carried out is not known; look before you make it again."
@@ -47,21 +53,59 @@ NO_RESULT = (
 
 _NOTHING: Any = Field(default_factory=dict)
 """Default that is an empty mapping, made for each object; pydantic would copy a mapping deeply."""
+_EMPTY: Any = Field(default_factory=lambda: EMPTY)
+_Fields: TypeAlias = Annotated[dict[str, JsonValue], AfterValidator(frozen)]
+"""A JSON object that cannot be changed."""
 
 
-class ToolCall(BaseModel, metaclass=Spelled):
-    """A model wants a tool called."""
+class Immutable(BaseModel, metaclass=Spelled):
+    """A model whose objects cannot change, nor what is in their fields, so that what is computed from one is kept."""
 
     model_config = ConfigDict(frozen=True)
+
+    __slots__ = ("_kept",)
+    __immutable__: ClassVar[bool] = False
+    """True if its fields contain nothing mutable. It holds for the class itself: a subclass may have other fields."""
+
+    def kept(self, name: Hashable, make: Callable[[Self], T]) -> T:
+        """Return what a function makes from the object. It is made once, unless the object is large.
+
+        Args:
+            name: names the result among those that are kept with the object.
+            make: makes it.
+        """
+        try:
+            found: dict[Hashable, T] = self._kept  # type: ignore[attr-defined]
+        except AttributeError:
+            found = {}
+            if vars(type(self)).get("__immutable__") and is_small(vars(self), MOST_KEPT):
+                object.__setattr__(self, "_kept", found)
+        if name not in found:
+            found[name] = make(self)
+        return found[name]
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """See `BaseModel.model_copy`."""
+        new = {name: frozen(one) if isinstance(one, dict) else one for name, one in (update or {}).items()}
+        return super().model_copy(update=new, deep=deep)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return self.__copy__() if vars(type(self)).get("__immutable__") else super().__deepcopy__(memo)
+
+
+class ToolCall(Immutable):
+    """A model wants a tool called."""
+
+    __immutable__ = True
 
     id: str
     """Id that joins the call and the `tool` message with its result."""
     name: str
-    arguments: dict[str, JsonValue] | None = None
+    arguments: _Fields | None = None
     """The arguments; None if the model's text, kept in `raw`, is not a JSON object."""
     raw: str = ""
     """The arguments as the model wrote them; empty if it wrote none."""
-    extras: dict[str, JsonValue] = _NOTHING
+    extras: _Fields = _EMPTY
     """Fields specific to the provider; sent back to it unchanged."""
 
 
@@ -74,6 +118,12 @@ class Image(BaseModel, metaclass=Spelled):
     """The address: `https:`, or the picture itself as `data:image/...;base64,...`."""
     detail: Detail | None = None
     """Resolution at which the model sees it, if the provider offers a choice."""
+
+    @property
+    def inline(self) -> tuple[str, str] | None:
+        """The media type and the base64 of a picture that is given as `data:`; None for an address."""
+        kind, comma, data = self.url.removeprefix("data:").partition(";base64,")
+        return (kind, data) if comma and self.url.startswith("data:") else None
 
     @field_validator("url")
     @classmethod
@@ -123,10 +173,11 @@ class Image(BaseModel, metaclass=Spelled):
         return cls.of(Path(path).read_bytes(), kind, detail=detail)
 
 
-class Message(BaseModel, metaclass=Spelled):
+class Message(Immutable):
     """One entry of a conversation."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    __immutable__ = True
 
     role: Role
     content: str = ""
@@ -136,9 +187,9 @@ class Message(BaseModel, metaclass=Spelled):
     """In a tool's message: id of the call that it answers."""
     name: str | None = None
     """In a tool's message: name of the tool."""
-    extras: dict[str, JsonValue] = _NOTHING
+    extras: _Fields = _EMPTY
     """Fields specific to the provider, such as `reasoning_content`; sent back to it unchanged."""
-    data: dict[str, JsonValue] | None = None
+    data: _Fields | None = None
     """The facts that `content` was written from. Never sent to a provider."""
     images: tuple[Image, ...] = ()
     """In a user's or a tool's message: pictures, shown after the text."""
@@ -148,6 +199,16 @@ class Message(BaseModel, metaclass=Spelled):
         if self.images and self.role not in ("user", "tool"):
             raise ValueError(f"a message of role {self.role!r} has images: only those of users and tools can")
         return self
+
+    @property
+    def json_form(self) -> FrozenObject:
+        """The message as JSON, without fields at their default, as requests and journals have it."""
+        return self.kept("json", _json_form)
+
+
+def _json_form(message: Message) -> FrozenObject:
+    found: FrozenObject = frozen(message.model_dump(mode="json", exclude_defaults=True))
+    return found
 
 
 _TOKENS = TypeAdapter(tuple[TokenLogprob, ...])
@@ -288,27 +349,36 @@ def with_results(messages: Iterable[Message]) -> tuple[Message, ...]:
     Returns:
         The messages in the new order.
     """
+    if type(messages) is Settled:
+        return messages
     found: list[Message] = []
-    calls: tuple[ToolCall, ...] = ()
-    results: dict[str, Message] = {}
+    calls: Mapping[str | None, ToolCall] = {}
+    results: dict[str | None, Message] = {}
     others: list[Message] = []
 
     def close() -> None:
         found.extend(results.values())
-        found.extend(tool_result(call, NO_RESULT) for call in calls if call.id not in results)
+        found.extend(tool_result(call, NO_RESULT) for key, call in calls.items() if key not in results)
         found.extend(others)
 
     for message in messages:
         if message.role == "assistant":
-            close()
+            if calls or others:
+                close()
             found.append(message)
-            calls, results, others = message.tool_calls, {}, []
-        elif message.role == "tool" and any(call.id == message.tool_call_id for call in calls):
-            results.setdefault(str(message.tool_call_id), message)
+            calls, results, others = {call.id: call for call in message.tool_calls}, {}, []
+        elif message.role == "tool" and message.tool_call_id in calls:
+            results.setdefault(message.tool_call_id, message)
         else:
             others.append(message)
     close()
-    return tuple(found)
+    return Settled(found)
+
+
+class Settled(tuple[Message, ...]):
+    """Messages in which each call has its result, see `with_results`."""
+
+    __slots__ = ()
 
 
 STATE_TYPES: Mapping[str, type] = {"Message": Message, "Reply": Reply, "ToolCall": ToolCall}

@@ -91,12 +91,25 @@ def expected(
         left: the cost left within the limits: reserved if nothing else is known, so that the first call runs alone.
         waited_for: whether other calls wait until this one has ended.
     """
-    most = next((most for name in _MOST if type(most := request.options.get(name)) is int and most > 0), None)
-    usage = Usage(input_tokens=_prompt(request), output_tokens=most or longest or UNKNOWN_REPLY)
+    usage = Usage(input_tokens=_prompt(request), output_tokens=reply_limit(request.options) or longest or UNKNOWN_REPLY)
     cost = dearest
     if isinstance(price, Price):
         cost = price.of(usage)
     return Reserve(tokens=usage.tokens, cost=(left or 0.0) if cost is None else cost, calls=int(waited_for))
+
+
+def reply_limit(options: object) -> int | None:
+    """Return the most tokens of a reply that the options of a request allow; None if they set no limit."""
+    given = options if isinstance(options, Mapping) else {}
+    return next((most for name in _MOST if type(most := given.get(name)) is int and most > 0), None)
+
+
+def reply_limit_of(model: object) -> int | None:
+    """Return the most tokens of a reply that a model's own options allow; of several inner models, the largest."""
+    members = getattr(model, "members", None)
+    if isinstance(members, tuple) and members:
+        return max(filter(None, map(reply_limit_of, members)), default=None)
+    return reply_limit(getattr(model, "options", None))
 
 
 def approximated(request: ModelRequest, reply: Reply, given: int | None = None, made: int | None = None) -> Usage:

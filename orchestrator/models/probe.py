@@ -15,8 +15,8 @@ from orchestrator.errors import ModelError, ModelUnavailable, ReplyIncomplete
 from orchestrator.json import JsonObject
 from orchestrator.models.base import Model
 from orchestrator.models.messages import REASONING, Message, Reply, system, user
-from orchestrator.models.openai import OpenAIModel
 from orchestrator.models.profile import Profile
+from orchestrator.models.server import ServerModel
 
 _REPLY = 512
 """Maximum tokens of a reply, enough for models that think first."""
@@ -58,7 +58,16 @@ _FEW = 5
 _WORD = re.compile(r'Profile\(ends=\{("(?:[^"\\]|\\.)*")')
 _WINDOWS = (5_000, 20_000)
 """Tokens of the long requests."""
-_FIELDS = ("max_model_len", "n_ctx", "loaded_context_length", "context_length", "context_window", "max_context_length")
+_FIELDS = (
+    "max_model_len",
+    "n_ctx",
+    "loaded_context_length",
+    "context_length",
+    "context_window",
+    "max_context_length",
+    "max_input_tokens",
+    "inputTokenLimit",
+)
 """Names by which servers tell the context window in their list of models."""
 _FAULT = re.compile(r"error|fail|abort|cancel|timeout")
 _TOKENS = re.compile(r"(?:context|maximum|n_ctx|limit)\D{0,40}?(\d{3,8})", re.IGNORECASE)
@@ -90,7 +99,7 @@ class Probed:
     """False if no reply to the plain request had a text, and the model made no call either."""
 
 
-async def probe(model: OpenAIModel) -> Probed:
+async def probe(model: ServerModel) -> Probed:
     """Send about ten requests to a model, two of them long, and return what it supports.
 
     Args:
@@ -120,9 +129,9 @@ async def probe(model: OpenAIModel) -> Probed:
         model.profile = before
 
 
-def behind_server(model: Model) -> OpenAIModel | None:
+def behind_server(model: Model) -> ServerModel | None:
     """Return the model behind a server, without the layers around it; None if there is none."""
-    while not isinstance(model, OpenAIModel):
+    while not isinstance(model, ServerModel):
         members = getattr(model, "members", None)
         if not isinstance(members, tuple) or not members:
             return None
@@ -131,7 +140,7 @@ def behind_server(model: Model) -> OpenAIModel | None:
 
 
 class _Probe:
-    def __init__(self, model: OpenAIModel) -> None:
+    def __init__(self, model: ServerModel) -> None:
         self.model = model
         self.findings: list[Finding] = []
         self.streams, self.text_tools, self.calls = True, False, False

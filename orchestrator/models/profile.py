@@ -53,6 +53,11 @@ class Profile(BaseModel, metaclass=Spelled):
     """Tokens of the context window; None: that of the model's name, if it is known (see `OpenAIModel.window`)."""
 
 
+def reasons(model: str) -> bool:
+    """Return True if a model of OpenAI thinks before it answers."""
+    return _REASONING.match(model) is not None
+
+
 def weaker(profile: Profile, flag: str, given: Collection[str]) -> Profile | None:
     """Return the next profile for answers in a schema, after a server refused one because of a flag.
 
@@ -85,13 +90,13 @@ def profile_of(model: str, base_url: str | None) -> Profile:
     azure = host.endswith(_AZURE) and "openai" in address.path.split("/")
     if not host.endswith(_OPENAI) and not azure:
         return Profile()
-    reasons = _REASONING.match(model) is not None
+    thinks = reasons(model)
     return Profile(
         strict_tools=True,
         strict_output=True,
-        parallel_calls=not reasons or model.startswith("gpt"),
-        system_role="developer" if reasons else "system",
+        parallel_calls=not thinks or model.startswith("gpt"),
+        system_role="developer" if thinks else "system",
         max_tokens="max_completion_tokens",
-        stop=not reasons,
-        logprobs=0 if reasons else 20,
+        stop=not thinks,
+        logprobs=0 if thinks else 20,
     )

@@ -38,7 +38,8 @@ _groups = [(rf"(?P<o{n}>{opening})", rf"(?P<c{n}>{closing})") for n, (opening, c
 _tag = re.compile("|".join(tag for tags in _groups for tag in tags), re.IGNORECASE)
 _opening = re.compile(rf"\s{{0,999}}(?:{'|'.join(opening for opening, _ in _groups)})", re.IGNORECASE)
 _openings = ("<thinking>", *(re.sub(r"\(.*?\)\?|\\", "", opening).lower() for opening, _ in _FAMILIES))
-_tag_begin = re.compile(r"[<\[◁]")
+_tag_begin = re.compile(r"[<\[◁](?=\||/?(?:t(?:h|\Z)|r(?:e|\Z)|s(?:e|\Z)|\Z)|\Z)", re.IGNORECASE)
+"""The first characters of a tag, which may be incomplete at the end of the text."""
 _blanks = re.compile(r"\s*")
 _fence_line = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 
@@ -53,8 +54,8 @@ def parted(text: str) -> tuple[str, str]:
     Returns:
         The thoughts, without surrounding white space, and the rest, which is the whole text if there are none.
     """
-    tags = list(_tags(text))
-    if not tags:
+    first = next(_tags(text), None)
+    if first is None:
         return "", text
     thoughts: list[str] = []
     begin = 0
@@ -64,8 +65,8 @@ def parted(text: str) -> tuple[str, str]:
         if closing is None:
             return _joined(thoughts), ""
         begin = _behind_blanks(text, closing.end())
-    if not thoughts and _closes(tags[0]) and text.lstrip()[:1] not in ("{", "[") and not _is_mentioned(text, tags[0]):
-        thoughts, begin = [text[: tags[0].start()]], _behind_blanks(text, tags[0].end())
+    if not thoughts and _closes(first) and text.lstrip()[:1] not in ("{", "[") and not _is_mentioned(text, first):
+        thoughts, begin = [text[: first.start()]], _behind_blanks(text, first.end())
     rest = _without_blocks(text[begin:], thoughts)
     return _joined(thoughts), rest
 

@@ -1,8 +1,9 @@
 """Models named by text: `offline`, `openai:NAME`, `module:attr` or `file.py:attr`.
 
-`openai:NAME?stop=false&output=prompt` sets flags of the profile, besides `streams=false` and `protocol=FORM`, which
-wraps the model in `TextProtocol`. `ends=WORD,WORD` are words of the server for the end of a complete reply; a JSON
-object, `ends={"WORD": "length"}`, says what each means.
+`openai:NAME` uses chat completions, `responses:NAME` the Responses API, `anthropic:NAME` and `gemini:NAME` the
+interfaces of these vendors. `openai:NAME?stop=false&output=prompt` sets flags of the profile, besides `streams=false`
+and `protocol=FORM`, which wraps the model in `TextProtocol`. `ends=WORD,WORD` are words of the server for the end of a
+complete reply; a JSON object, `ends={"WORD": "length"}`, says what each means.
 """
 
 from __future__ import annotations
@@ -10,8 +11,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import parse_qsl
 
 from pydantic import TypeAdapter, ValidationError
@@ -25,8 +28,15 @@ from orchestrator.private import keep_private
 from orchestrator.redaction import redact
 from orchestrator.spelling import did_you_mean
 
-_FORMS = "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"
+if TYPE_CHECKING:
+    from orchestrator.models.server import ServerModel
 
+VENDORS = ("openai", "responses", "anthropic", "gemini")
+"""Words before the colon that name the interface of a server."""
+_FORMS = (
+    "write offline, openai:NAME (such as openai:gpt-4o-mini), responses:NAME, anthropic:NAME, gemini:NAME, module:attr "
+    "or file.py:attr"
+)
 
 _NAME = re.compile(r"\w[\w./-]*(?<!\.py)")
 """A model's name without its provider, not a file."""
@@ -36,8 +46,9 @@ def model_from_ref(ref: str) -> Model:
     """Return the model that a reference names.
 
     Args:
-        ref: `offline`, `openai:NAME`, `openai:NAME?FLAG=VALUE&...`, or `module:attr` or `file.py:attr`, which are
-            imported and may name a model or a function that makes one.
+        ref: `offline`; `openai:NAME`, `responses:NAME`, `anthropic:NAME` or `gemini:NAME`, which `?FLAG=VALUE&...` may
+            follow; or `module:attr` or `file.py:attr`, which are imported and may name a model or a function that makes
+            one.
 
     Returns:
         The model.
@@ -50,15 +61,15 @@ def model_from_ref(ref: str) -> Model:
         from orchestrator.models.offline import OfflineModel
 
         return OfflineModel()
-    if kind == "openai":
+    if colon and kind in VENDORS:
         if not name:
-            raise GraphUnknown(f"model {ref!r} does not name a model of OpenAI; {_FORMS}")
+            raise GraphUnknown(f"model {ref!r} does not name a model of {kind}; {_FORMS}")
         if redact(name) != name:
             raise GraphUnknown(
-                f"model 'openai:{redact(name)}': it holds a secret, and references are stored with a run: "
-                "write the model's name; its key comes from the environment, OPENAI_API_KEY"
+                f"model '{kind}:{redact(name)}': it holds a secret, and references are stored with a run: "
+                f"write the model's name; its key comes from the environment, {vendor(kind)('').wire.keys[0]}"
             )
-        return _openai(*name.partition("?")[::2])
+        return _behind_server(kind, *name.partition("?")[::2])
     if not colon:
         named = f": did you mean {f'openai:{ref}'!r}?" if _NAME.fullmatch(ref) else ""
         guess = did_you_mean(ref, ("offline",)) or named
@@ -80,16 +91,30 @@ def model_from_ref(ref: str) -> Model:
     return found
 
 
-def _openai(name: str, query: str) -> Model:
-    """Return a model of an OpenAI-compatible server. `query`: the flags after the question mark."""
+def vendor(kind: str) -> Callable[..., ServerModel]:
+    """Return what makes the models of a kind of `VENDORS`."""
+    if kind == "anthropic":
+        from orchestrator.models.anthropic import AnthropicModel
+
+        return AnthropicModel
+    if kind == "gemini":
+        from orchestrator.models.gemini import GeminiModel
+
+        return GeminiModel
     from orchestrator.models.openai import OpenAIModel
 
+    return OpenAIModel if kind == "openai" else partial(OpenAIModel, api="responses")
+
+
+def _behind_server(kind: str, name: str, query: str) -> Model:
+    """Return a model of a server. `query`: the flags after the question mark."""
+    plain = vendor(kind)(name, price=_prices())
     if not query:
-        return OpenAIModel(name, price=_prices())
-    from orchestrator.models.profile import Profile, profile_of
+        return plain
+    from orchestrator.models.profile import Profile
     from orchestrator.models.text import TextProtocol
 
-    default = profile_of(name, os.environ.get("OPENAI_BASE_URL"))
+    default = plain.default_profile
     try:
         given: dict[str, Any] = dict(parse_qsl(query, keep_blank_values=True, strict_parsing=True))
         if "ends" in given:
@@ -99,12 +124,12 @@ def _openai(name: str, query: str) -> Model:
         protocol = given.pop("protocol", None)
         streams = TypeAdapter(bool).validate_python(given.pop("streams", True))
         profile = Profile.model_validate({**default.model_dump(exclude_unset=True), **given})
-        model = OpenAIModel(name, price=_prices(), profile=profile, streams=streams)
+        model = vendor(kind)(name, price=_prices(), profile=profile, streams=streams)
         return model if protocol is None else TextProtocol(model, protocol)
     except ValueError as error:
         why = explain(error) if isinstance(error, ValidationError) else error
         known = ", ".join(("streams", "protocol", *Profile.model_fields))
-        raise GraphUnknown(f"model 'openai:{name}?{query}': {why}; write FLAG=VALUE&...; flags are {known}") from None
+        raise GraphUnknown(f"model '{kind}:{name}?{query}': {why}; write FLAG=VALUE&...; flags are {known}") from None
 
 
 def _prices() -> dict[str, Price] | None:

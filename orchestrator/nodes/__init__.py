@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from orchestrator.nodes.choose_tool import ChooseTool
     from orchestrator.nodes.classify import Classify
     from orchestrator.nodes.clear_results import ClearResults
+    from orchestrator.nodes.code import Code, CodeBlock
     from orchestrator.nodes.compact import Compact
     from orchestrator.nodes.complete import Complete
     from orchestrator.nodes.confirm import Confirm
     from orchestrator.nodes.decide import Decide
     from orchestrator.nodes.execute import Execute
     from orchestrator.nodes.extract import AnswerForm, Extract
+    from orchestrator.nodes.guard import Guard, Rule
+    from orchestrator.nodes.judge import Judge
+    from orchestrator.nodes.loop_guard import LoopGuard
     from orchestrator.nodes.model_decision import Constrain
     from orchestrator.nodes.observe import Observe
     from orchestrator.nodes.plan import Plan, ReadPlan
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from orchestrator.nodes.repeat import Repeat
     from orchestrator.nodes.respond import CallModel, CallProtocol, ReadReply, Respond
     from orchestrator.nodes.route import Route
+    from orchestrator.nodes.select import Select
     from orchestrator.nodes.sleep import Sleep
     from orchestrator.nodes.solve import Solve
     from orchestrator.nodes.state_types import STATE_TYPES
@@ -58,6 +63,8 @@ __all__ = [
     "ChooseTool",
     "Classify",
     "ClearResults",
+    "Code",
+    "CodeBlock",
     "Compact",
     "Complete",
     "Confirm",
@@ -67,6 +74,9 @@ __all__ = [
     "Execute",
     "Extract",
     "Fill",
+    "Guard",
+    "Judge",
+    "LoopGuard",
     "Observe",
     "Plan",
     "ReadPlan",
@@ -75,6 +85,8 @@ __all__ = [
     "Repeat",
     "Respond",
     "Route",
+    "Rule",
+    "Select",
     "Sleep",
     "Solve",
     "Step",
@@ -87,7 +99,9 @@ __all__ = [
 
 _HOMES = {
     "orchestrator.graph.model": ("ITEM",),
+    "orchestrator.nodes.code": ("Code", "CodeBlock"),
     "orchestrator.nodes.extract": ("AnswerForm", "Extract"),
+    "orchestrator.nodes.guard": ("Guard", "Rule"),
     "orchestrator.nodes.plan": ("Plan", "ReadPlan"),
     "orchestrator.nodes.planned_calls": ("Fill", "Record", "Work"),
     "orchestrator.nodes.model_decision": ("Constrain",),
@@ -97,7 +111,17 @@ _HOMES = {
     "orchestrator.nodes.window": ("ContextUsage",),
 }
 """Module -> its names, if it has several or is not named after a kind. Any other kind has a module of its own name."""
-_NO_KINDS = ("ITEM", "STATE_TYPES", "AnswerForm", "CallProtocol", "Constrain", "ContextUsage", "Step")
+_NO_KINDS = (
+    "ITEM",
+    "STATE_TYPES",
+    "AnswerForm",
+    "CallProtocol",
+    "CodeBlock",
+    "Constrain",
+    "ContextUsage",
+    "Rule",
+    "Step",
+)
 KINDS = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower(): name for name in __all__ if name not in _NO_KINDS}
 """Name of a kind -> its class."""
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt
 
 from orchestrator.context import Context
-from orchestrator.errors import RequestTooLong
+from orchestrator.errors import RequestTooLong, StepError
 from orchestrator.graph.model import Effect, Node, Port
-from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.outcome import DONE, TOO_LONG, Failing, Outcome
 from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message
-from orchestrator.nodes.compact import TOO_LONG, replaced_by
-from orchestrator.nodes.window import ContextUsage, rounds
+from orchestrator.models.prices import tokens_of
+from orchestrator.nodes.compact import TOO_LONG as WHAT_TO_DO
+from orchestrator.nodes.compact import replaced_by
+from orchestrator.nodes.window import GAIN, ContextUsage, rounds
 from orchestrator.tools.stored_results import OFFLOADED, reads
 
 CLEARED = "cleared"
@@ -24,22 +26,34 @@ CLEARED = "cleared"
 class ClearResults(Node, kind="clear_results"):
     """Replace old results of tools by one line each, which says what was there. No model is asked.
 
-    Place it like a `Compact`: before the node that asks, and lead that node's outcome `too_long` to it.
+    Place it like a `Compact`: before the node that asks, and lead that node's outcome `too_long` to it. The calls stay,
+    so lead its other outcomes to a `Compact`, for when clearing is not enough:
+
+        START -> clear
+        clear -> think   : done
+        clear -> compact : cleared
+        clear -> compact : too_long
+        compact -> think
+        think -> clear   : too_long
 
     It takes `cleared` if it replaced any result. It does so if the next request would take more than `at` of the
-    model's window, or if it was reached by `too_long`; otherwise it takes `done`. Without `usage=`, it replaces every
-    old result at once.
+    model's window, or more than its `max_tokens` leave, or if it was reached by `too_long`. If that would free less
+    than a tenth of the window, or nothing after `too_long`, it takes `too_long`, if an edge names it. Otherwise it
+    takes `done`. Without `usage=`, it replaces every old result at once.
 
     The results of the last `keep` rounds stay, and all of at most `over` characters. Results that were replaced stay in
     the journal.
 
     Raises:
-        RequestTooLong: the node was reached by `too_long`, and there is no result to replace but in the last round.
+        RequestTooLong: the node was reached by `too_long`, there is no result to replace but in the last round, and no
+            edge names its own `too_long`.
     """
 
     look = "code"
 
     fills = ("messages", "usage")
+    declares = (DONE, "cleared")
+    if_named = (TOO_LONG,)
 
     class State(BaseModel):
         """The fields that the ports name by default, and one for `usage=`."""
@@ -72,25 +86,28 @@ class ClearResults(Node, kind="clear_results"):
         """See `Node.does`."""
         return "clears old results"
 
-    async def run(self, state: object, ctx: Context) -> Outcome[Literal["done", "cleared"]]:
+    async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
-        refused = ctx.error is not None and ctx.error.type == RequestTooLong.__name__
-        usage = ContextUsage()
-        if self.usage is not None:
-            usage = ContextUsage.model_validate(getattr(state, self.usage) or {})
-            if not refused and (not usage.window or usage.size(talk) <= self.at * usage.window):
-                return Outcome("done")
+        usage = ContextUsage.model_validate((self.usage and getattr(state, self.usage)) or {})
+        refused = usage.is_refused(ctx, talk)
+        if self.usage is not None and not refused and not (usage.window and usage.size(talk) > usage.limit(self.at)):
+            return Outcome(DONE)
         now = self._cleared(talk, self.keep)
         if refused and now == talk:
             now = self._cleared(talk, 1)
+        if now == talk and refused:
+            reason = f"no earlier result is left that has more than {self.over:,} characters"
+            server = "" if ctx.error is None else ctx.error.message
+            words = WHAT_TO_DO.format(node=ctx.node, reason=reason, error=server)
+            return Failing(TOO_LONG, error=RequestTooLong(words))
+        if not refused and tokens_of(talk) - tokens_of(now) < GAIN * usage.window:
+            error = StepError(f"{ctx.node}: clearing the old results would free less than {GAIN:.0%} of the window")
+            return Failing(TOO_LONG, error=error, otherwise=DONE)
         if now == talk:
-            if refused and ctx.error is not None:
-                reason = f"no earlier result is left that has more than {self.over:,} characters"
-                raise RequestTooLong(TOO_LONG.format(node=ctx.node, reason=reason, error=ctx.error.message))
-            return Outcome("done")
+            return Outcome(DONE)
         update: dict[str, object] = {self.messages: replaced_by(state, self.messages, now)}
         if self.usage is not None:
-            update[self.usage] = usage.shortened(talk, now, refused=refused)
+            update[self.usage] = usage.shortened(talk, now, refusals=usage.refusals)
         return Outcome("cleared", update)
 
     def _cleared(self, talk: Sequence[Message], keep: int) -> list[Message]:

@@ -16,9 +16,9 @@ from orchestrator.graph.reducers import Replace, append, replace
 from orchestrator.json import canonical
 from orchestrator.models.messages import Message, is_summary, user
 from orchestrator.models.prices import tokens_of
-from orchestrator.nodes.model_decision import whole_words
+from orchestrator.nodes.model_decision import kept
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.nodes.window import ContextUsage, recent, rounds
+from orchestrator.nodes.window import GAIN, ContextUsage, recent, rounds
 from orchestrator.tools.stored_results import OFFLOADED
 
 PROMPT = """\
@@ -44,9 +44,6 @@ tools, shorten the system message or the question, or use a model with more cont
 
 _LEAST = 2_000
 """Minimum number of characters of a text that is split, if a request for a summary is too long."""
-_GAIN = 0.1
-"""The part of the window that a summary must free at least, unless a request was refused. It keeps the beginning of
-requests the same for many rounds, so that providers can cache it."""
 _FACTOR = 2
 """Maximum number of tokens that a server is expected to count for one estimated token."""
 _RESTS = "compact_rests"
@@ -62,7 +59,8 @@ class Compact(Node, kind="compact"):
         think -> compact : too_long
 
     It takes `compacted` if the next request would take more than `at` of the window of the model that answers the
-    conversation, or if it was reached by `too_long`; otherwise `done`, without a call. The size of the next request is
+    conversation, or more than its `max_tokens` leave, or if it was reached by `too_long`; otherwise `done`, without a
+    call. The size of the next request is
     the number of tokens that the server reported for the last one, plus an estimate of what was added since. For this,
     let the node that reads replies write its `usage=` to the same field. If the window is not known, it acts only
     after `too_long`.
@@ -74,12 +72,13 @@ class Compact(Node, kind="compact"):
 
     The summary is a user's message that quotes it; `Message.data` has the number of messages in `summary_of`. If the
     older rounds are too long for one request, they are summarized in parts. If the summary of a part is empty, refused
-    or fails, or the whole is not shorter than what it replaces, the conversation stays as it is; after `too_long`, the
-    results of tools in the older rounds are then shortened instead.
+    or fails, or the whole is not shorter than what it replaces, the conversation stays as it is; after `too_long`, long
+    texts in the older rounds are then cut instead. If there is nothing else to shorten, each result of a tool in the
+    last rounds is cut to half.
 
     Raises:
-        RequestTooLong: the node was reached by `too_long`, and nothing is left to replace, or for the
-            `retries + 1`-th time in a row.
+        RequestTooLong: the node was reached by `too_long`, and nothing is left to shorten, or for the `retries + 1`-th
+            time in a row.
     """
 
     fills = ("messages", "usage")
@@ -123,37 +122,47 @@ class Compact(Node, kind="compact"):
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         talk: list[Message] = list(getattr(state, self.messages))
         usage = await self._usage(state, ctx, talk)
-        refused = ctx.error is not None and ctx.error.type == RequestTooLong.__name__
-        refused = refused and len(talk) >= usage.messages  # unless a fork has shortened the conversation since
-        size = usage.size(talk)
+        refused, size, limit = usage.is_refused(ctx, talk), usage.size(talk), usage.limit(self.at)
         if refused and usage.refusals >= self.retries:
             self._fail(ctx, f"the conversation was shortened {self.retries} times")
-        if not refused and (not usage.window or size <= self.at * usage.window or len(talk) < usage.rests):
+        if not refused and (not usage.window or size <= limit or len(talk) < usage.rests):
             return Outcome(DONE)
         whole = tokens_of(talk)
         fixed = max(0, size - whole)  # the system message and the tools, which no summary shortens
-        most = (self.at * usage.window - fixed) / 2 if usage.window else whole / 2
+        most = (limit - fixed) / 2 if usage.window else whole / 2
         older, newer = self._divided(talk, most if not refused else min(most, whole / 2))
         replaced = [message for message, stays in older if not stays]
-        if not refused and tokens_of(replaced) < _GAIN * usage.window:
+        if not refused and tokens_of(replaced) < GAIN * usage.window:
             return Outcome(DONE)
-        if not replaced:
-            self._fail(ctx, "nothing is left to summarize")
-        room = self.at * usage.window / min(_FACTOR, size / max(1, whole)) if usage.window else whole
-        summary = await self._summary(ctx, replaced, room)
-        kept = [message for message, stays in older if stays]
+        summary = None
+        if not all(map(is_summary, replaced)):
+            room = limit / min(_FACTOR, size / max(1, whole)) if usage.window else whole
+            summary = await self._summary(ctx, replaced, room)
         if summary is not None:
-            shorter = [*kept, summary, *newer]
+            shorter = [*(message for message, stays in older if stays), summary, *newer]
         elif not refused:
             return Outcome(DONE, self._resting(state, talk, replaced[0], usage))
         else:
-            shorter = [*(message if stays else _cut(message) for message, stays in older), *newer]
-            if tokens_of(shorter) >= whole:
-                self._fail(ctx, "there is no summary that is shorter than what it replaces")
+            shorter = self._cut(ctx, older, newer)
         update: dict[str, object] = {self.messages: replaced_by(state, self.messages, shorter)}
         if self.usage is not None:
-            update[self.usage] = usage.shortened(talk, shorter, refused=refused)
+            update[self.usage] = usage.shortened(talk, shorter, refusals=usage.refusals + 1 if refused else 0)
         return Outcome("compacted", update)
+
+    def _cut(self, ctx: Context, older: Sequence[tuple[Message, bool]], newer: Sequence[Message]) -> list[Message]:
+        """Return a conversation without a summary: with short texts in the older rounds, else half of the last results.
+
+        Raises:
+            RequestTooLong: no text can be cut.
+        """
+        talk = [*(message for message, _ in older), *newer]
+        short = [*(message if stays else _cut(message, _SHOWN) for message, stays in older), *newer]
+        if tokens_of(short) < tokens_of(talk):
+            return short
+        halves = [_cut(message, len(message.content) // 2) if message.role == "tool" else message for message in newer]
+        if tokens_of(halves) >= tokens_of(newer):
+            self._fail(ctx, "no part of the conversation can be shortened")
+        return [*(message for message, _ in older), *halves]
 
     async def _usage(self, state: object, ctx: Context, talk: Sequence[Message]) -> ContextUsage:
         if self.usage is not None:
@@ -227,7 +236,7 @@ class Compact(Node, kind="compact"):
             return [text for part in halves for text in await self._asked(ctx, part)]
         if reply.refused:
             return [""]
-        return [whole_words(reply.text) if reply.cut else reply.text.strip()]
+        return [kept(reply)]
 
     def _fail(self, ctx: Context, reason: str) -> NoReturn:
         error = "" if ctx.error is None else ctx.error.message
@@ -257,7 +266,9 @@ _NAME = re.compile(r"[\w.:/-]+")
 def _entry(message: Message) -> str:
     """Return a message as text for a summary, with everything that users, models and tools said quoted."""
     if is_summary(message):
-        return f"Summary of what was before:\n{message.content.partition(']')[2].strip()}"
+        written = message.content.partition("]")[2].strip().splitlines()  # quoted already, unless someone edited it
+        quoted = [line if line.startswith(">") else _quoted(line) or ">" for line in written]
+        return "\n".join(["Summary of what was before:", *quoted])
     tool = message.name if _NAME.fullmatch(message.name or "") else "a call"
     who = {"tool": f"Result of {tool}", "user": "User", "assistant": "Assistant"}.get(message.role, "System")
     lines = [f"{who}:", _quoted(message.content)] if message.content.strip() else [f"{who}:"]
@@ -303,12 +314,20 @@ def _offloaded(messages: Sequence[Message]) -> dict[str, JsonValue] | None:
 
 
 _SHOWN = 200
+"""Number of characters that are left of a text in the older rounds."""
 
 
-def _cut(message: Message) -> Message:
-    """Return the result of a tool with its beginning only; other messages are returned as they are."""
-    if message.role != "tool" or (len(message.content) <= 2 * _SHOWN and not message.images):
+def _cut(message: Message, most: int) -> Message:
+    """Return the result of a tool, or a text of the model, with its first `most` characters and without pictures.
+
+    Short texts stay, and so do those with fields of a provider, which can be signed.
+    """
+    long = len(message.content) > 2 * _SHOWN
+    if message.role not in ("tool", "assistant") or message.extras or not (long or message.images):
         return message
-    left = len(message.content) - _SHOWN
-    content = f"{message.content[:_SHOWN]}\n[{left:,} more characters were removed to save space]"
-    return message.model_copy(update={"content": content, "images": (), "data": _offloaded([message])})
+    gone = [f"{len(message.content) - most:,} more characters"] if long else []
+    gone += [f"{len(message.images)} pictures"] if message.images else []
+    kept = message.content[:most] if long else message.content
+    content = f"{kept}\n[{' and '.join(gone)} were removed to save space]"
+    data = {OFFLOADED: message.data[OFFLOADED]} if message.data and OFFLOADED in message.data else None
+    return message.model_copy(update={"content": content, "images": (), "data": data})

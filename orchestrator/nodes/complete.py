@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Annotated, Any, Literal, Self, get_origin
 
 from pydantic import (
@@ -27,9 +28,10 @@ from orchestrator.models.messages import Message, Reply, user
 from orchestrator.models.messages import system as said
 from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.extract import AnswerForm, find_answer
-from orchestrator.nodes.model_decision import quoted, whole_words
+from orchestrator.nodes.model_decision import kept, quoted, shortened
 from orchestrator.nodes.model_decision import wrong as corrected
 from orchestrator.nodes.templates import fill, filled_by, placeholders, plain
+from orchestrator.tasks import away
 from orchestrator.tools.result import as_text
 from orchestrator.tools.validation import coerced, faults, schema_faults
 
@@ -40,6 +42,9 @@ _MOST_FAULTS = 10
 CORRECTION = """\
 Your reply cannot be used: {fault}
 Answer again, with one JSON value that fits and with nothing else."""
+BRIEFLY = """\
+Your reply cannot be used: {fault}
+Answer again, briefly."""
 
 
 def _is_none(value: object) -> bool:
@@ -50,8 +55,8 @@ def _is_one(value: object) -> bool:
     return value == 1
 
 
-def _is_raise(value: object) -> bool:
-    return value == "raise"
+def _is_shorten(value: object) -> bool:
+    return value == "shorten"
 
 
 def _is_default(value: object) -> bool:
@@ -69,10 +74,13 @@ class Complete(Node, kind="complete"):
     The fields that the prompt names are also the facts of the message (`Message.data`).
 
     With `output=`, a pydantic model or a JSON Schema, the reply is a value of that type, and the field gets the value.
-    After a reply that does not fit, or is truncated or empty, the model is shown the fault and asked again, at most
-    `retries` times in a step.
 
-    If the reply is refused, truncated or empty, or does not fit, the node takes `unusable`, provided that it has a
+    After a reply that does not fit, or is truncated or empty, the model is shown the fault and asked again, at most
+    `retries` times in a step; after a truncated one, for a shorter one. If all are truncated or empty, the text of the
+    last truncated one is kept, up to its last whole word (`on_cut`); the journal and the transcript show that the reply
+    was cut off.
+
+    If the last reply is refused or does not fit, or all are empty, the node takes `unusable`, provided that it has a
     field for the `fault`.
 
     Raises:
@@ -103,7 +111,7 @@ class Complete(Node, kind="complete"):
     correction: Annotated[str, filled_by("fault")] = Field(default=CORRECTION, exclude_if=_is_default)
     """The prompt after a reply that does not fit `output`."""
     retries: NonNegativeInt = Field(default=1, exclude_if=_is_one)
-    """Retries in one step after a reply that does not fit `output`."""
+    """Retries in one step after a reply that cannot be used."""
     fault: Annotated[str | None, Port(str)] = None
     """Field for the reason why a reply cannot be used; None: such a reply fails the step."""
     task: str | None = None
@@ -112,9 +120,11 @@ class Complete(Node, kind="complete"):
     """If `output` is a JSON Schema with one property: the form of the answer that is extracted, as by `Extract`, from a
     reply that does not fit. None: the model is asked to correct such a reply.
     """
-    on_cut: Literal["raise", "keep"] = Field(default="raise", exclude_if=_is_raise)
-    """What happens with a text that is cut off at its length limit: it cannot be used, or it is kept, up to its last
-    whole word."""
+    on_cut: Literal["shorten", "keep", "raise"] = Field(default="shorten", exclude_if=_is_shorten)
+    """What happens with a text that is cut off at its length limit. `shorten`: the model is asked for a shorter one,
+    and if there is none, the last one that was cut off is kept, up to its last whole word. `keep`: it is kept at once.
+    `raise`: it cannot be used.
+    """
     options: Mapping[str, JsonValue] = {}
     """Parameters for the provider, such as `temperature`."""
 
@@ -191,40 +201,50 @@ class Complete(Node, kind="complete"):
         facts = plain({name: getattr(state, name) for name in placeholders(self.prompt)})
         text = fill(self.prompt, **{name: as_text(value) for name, value in facts.items()})
         head = [said(self.system)] if self.system else []
-        options: dict[str, Any] = dict(self.options)
         messages = [*head, user(text, data=facts)]
-        if self.output is not None:
-            found, fault = await self._fitting(ctx, messages, facts)
-            if fault is None:
-                return Outcome(DONE, {self.result: found})
-        else:
-            reply = await ctx.model.complete(messages, task=self.task, **options)
-            if reply.cut and self.on_cut == "keep":
-                return Outcome(DONE, {self.result: whole_words(reply.text)})
-            fault = _fault_of(reply)
-            if fault is None:
-                return Outcome(DONE, {self.result: reply.text.strip()})
+        ask = self._text if self.output is None else self._fitting
+        found, fault = await ask(ctx, messages, facts)
+        if fault is None:
+            return Outcome(DONE, {self.result: found})
         if self.fault is None:
             raise AgentError(f"{ctx.node}: {fault}")
         return Outcome("unusable", {self.fault: f"{ctx.node}: {fault}"})
+
+    async def _text(self, ctx: Context, messages: list[Message], facts: Mapping[str, Any]) -> tuple[object, str | None]:
+        """Return the text of a reply, or the fault of the last reply."""
+        options: dict[str, Any] = dict(self.options)
+        left, text = self.retries, ""
+        while True:
+            reply = await ctx.model.complete(messages, task=self.task, **options)
+            fault = _fault_of(reply)
+            if reply.cut and self.on_cut != "raise":
+                text = kept(reply) or text
+            if fault is None or (reply.cut and self.on_cut == "keep" and text):
+                return text if fault else reply.text.strip(), None
+            if reply.refused or not left or (reply.cut and self.on_cut == "raise"):
+                return (text, None) if text and not reply.refused else (None, fault)
+            left -= 1
+            messages = [*messages, *corrected(reply, str(fault), facts, BRIEFLY)]
 
     async def _fitting(
         self, ctx: Context, messages: list[Message], facts: Mapping[str, Any]
     ) -> tuple[object, str | None]:
         """Return the value of a reply that fits the output, or the fault of the last reply."""
         options: dict[str, Any] = dict(self.options)
-        left = self.retries
+        left, cut = self.retries, list[int]()
         while True:
-            reply = await ctx.model.complete(messages, output=self._schema(), task=self.task, **options)
+            output = shortened(dict(self._schema()), cut)
+            reply = await ctx.model.complete(messages, output=output, task=self.task, **options)
             fault, shown = _fault_of(reply), ""
             if fault is None:
                 try:
-                    return self._read(reply), None
+                    return await away(partial(self._read, reply), reply.text), None
                 except ValueError as error:
                     fault, shown = str(error), f"; the reply was {quoted(reply.text)}"
             if reply.refused or not left:
                 return None, fault + shown
             left -= 1
+            cut += [len(reply.text)] if reply.cut else []
             messages = [*messages, *corrected(reply, fault, facts, self.correction)]
 
     def _schema(self) -> Mapping[str, Any]:

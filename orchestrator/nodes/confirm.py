@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
+from msgspec import Struct
 from pydantic import BaseModel, Field, JsonValue, field_serializer, model_validator
 
 from orchestrator.context import Context
@@ -39,8 +39,7 @@ def _is_none(value: object) -> bool:
     return value is None
 
 
-@dataclass(frozen=True, slots=True)
-class _Denial:
+class Denial(Struct, frozen=True):
     """A denial of a call, or of what the node shows."""
 
     reason: str
@@ -240,14 +239,14 @@ class Confirm(Node, kind="confirm"):
         if self.tool is None or self.args is None:
             prompt = fill(self.prompt, **shown) or "Go on?"
             answer = await ctx.ask("approval", prompt=prompt, payload={"shown": shown} if shown else {})
-            return self._denied(_Denial(answer.reason), prompt) if answer.type == "deny" else Outcome("approved")
+            return self._denied(Denial(answer.reason), prompt) if answer.type == "deny" else Outcome("approved")
         name = getattr(state, self.tool)
         tool = tool_named(ctx, name, self.kind)
         args = tool.validate(getattr(state, self.args))
         call = None if self.call is None else ToolCall.model_validate(getattr(state, self.call))
         call_id = _call_id(ctx, name, args) if call is None else call.id
-        found = await self._confirm_call(tool, args, call_id, shown, ctx)
-        if isinstance(found, _Denial):
+        found = await self.confirm_call(tool, args, call_id, shown, ctx)
+        if isinstance(found, Denial):
             return self._denied(found, f"{name} with {args}", call)
         return Outcome("approved", {self.args: found})
 
@@ -263,8 +262,8 @@ class Confirm(Node, kind="confirm"):
             except AgentError as error:
                 refused.append(failed(call, str(error)))
                 continue
-            found = await self._confirm_call(tool_named(ctx, call.name, self.kind), args, call.id, shown, ctx)
-            if not isinstance(found, _Denial):
+            found = await self.confirm_call(tool_named(ctx, call.name, self.kind), args, call.id, shown, ctx)
+            if not isinstance(found, Denial):
                 allowed.append(_approved(call, args, found))
             elif self.on_denied == "raise":
                 raise UserDenied(found.sentence(f"{call.name} with {args}"))
@@ -276,17 +275,28 @@ class Confirm(Node, kind="confirm"):
             update[results] = added(state, results, refused)
         return Outcome("denied" if denied and not allowed else "approved", update)
 
-    async def _confirm_call(
+    async def confirm_call(
         self, tool: Tool, args: dict[str, object], call_id: str, shown: dict[str, object], ctx: Context
-    ) -> dict[str, object] | _Denial:
-        """Return the approved arguments of a call, or the denial."""
+    ) -> dict[str, object] | Denial:
+        """Return the approved arguments of a call, or the denial.
+
+        Args:
+            tool: the tool.
+            args: its validated arguments.
+            call_id: identifies the call in its step.
+            shown: what the question shows with it, as plain JSON.
+            ctx: the context of the step.
+
+        Returns:
+            The arguments; the person may have changed them.
+        """
         if not self.asks_about(tool.risk):
             return args
         reviewed: dict[str, object] = {}
         if self.review is not None and tool.risk in _REVIEWED:
             verdict, words = await self._reviewed(self.review, tool, args, shown, ctx)
             if verdict:
-                return args if verdict == "approve" else _Denial(words, by="a model's review")
+                return args if verdict == "approve" else Denial(words, by="a model's review")
             reviewed["model_review"] = words
         fault = ""
         while True:
@@ -296,7 +306,7 @@ class Confirm(Node, kind="confirm"):
             payload |= {"call_id": call_id, **reviewed, **({"shown": shown} if shown else {})}
             answer = await ctx.ask("approval", prompt=prompt + fault, payload=payload)
             if answer.type == "deny":
-                return _Denial(answer.reason)
+                return Denial(answer.reason)
             edited = getattr(answer, "args", None)
             if edited is None:
                 return args
@@ -319,7 +329,7 @@ class Confirm(Node, kind="confirm"):
             return not risk_at_most(risk, self.above)
         return self.from_risk is None or risk_at_most(self.from_risk, risk)
 
-    def _denied(self, denial: _Denial, what: str, call: ToolCall | None = None) -> Outcome[str]:
+    def _denied(self, denial: Denial, what: str, call: ToolCall | None = None) -> Outcome[str]:
         if self.on_denied == "raise":
             raise UserDenied(denial.sentence(what))
         update: dict[str, object] = {self.reason: denial.reason} if self.reason is not None else {}

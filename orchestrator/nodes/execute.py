@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -22,11 +22,13 @@ from orchestrator.nodes.model_decision import question_in_hand, quoted
 from orchestrator.nodes.steps import step_of
 from orchestrator.tools.result import SHOWN, ToolResult
 from orchestrator.tools.stored_results import READ_RESULT, ReadResult
+from orchestrator.tools.toolbox import Handoff
 from orchestrator.user_code import stopped_by
 
 _ONE = ("tool", "args", "result", "steps", "question", "current", "call", "message")
 _MANY = ("calls", "results")
 _OWN = ("done", "finished")
+NOT_HANDED_OVER = "not handed over: of several calls in one reply that hand over, only the first counts"
 
 
 def _is_none(value: object) -> bool:
@@ -37,8 +39,8 @@ class Execute(Node, kind="execute"):
     """Call tools, and take `finished` if a tool that ends the work (`ends=True`) succeeded, else `done`.
 
     A tool can choose another outcome, one of those in `outcomes=`: `ToolResult(outcome="billing")`, as tools made by
-    `handoff` do. It takes precedence over `finished`; among several calls, the first in order that chose one counts. A
-    call that failed chooses none.
+    `handoff` do. It takes precedence over `finished`; among several calls, the first in order that chose one counts,
+    and the results of the others say that they do not count. A call that failed chooses none.
 
     A failing tool fails the step with `ToolFailed`, after its `retry` if it has one. With an edge for the outcome
     `failed`, that edge is taken instead: the results are written, and `ctx.error` is set in the next node. With
@@ -191,7 +193,7 @@ class Execute(Node, kind="execute"):
         )
         messages = [
             self._message(ctx, call, made, result, _changed(call.arguments) if call.extras.get(CHANGED) else "")
-            for call, (made, result) in zip(wanted, found, strict=True)
+            for call, (made, result) in zip(wanted, _as_told(ctx, wanted, found), strict=True)
         ]
         called = [(call.name, made, result) for call, (made, result) in zip(wanted, found, strict=True)]
         return self._outcome(called, {results: added(state, results, messages)}, ctx.node)
@@ -264,6 +266,20 @@ def _pool(ctx: Context, call: ToolCall) -> object:
     """Return the pool of the call's tool, if it has one: all calls of a run share an instance."""
     tool = ctx.tools.get(call.name)
     return None if tool is None else tool.pool
+
+
+def _as_told(
+    ctx: Context, calls: Sequence[ToolCall], found: Sequence[tuple[bool, ToolResult]]
+) -> Iterator[tuple[bool, ToolResult]]:
+    """Yield what the model is shown of each call: whether it could be made, and its result. Only the first one that
+    chooses an outcome hands over.
+    """
+    chosen = False
+    for call, (made, result) in zip(calls, found, strict=True):
+        chooses = result.outcome is not None and not result.failed
+        handed = isinstance(ctx.tools.get(call.name), Handoff)
+        yield made, ToolResult(error=NOT_HANDED_OVER) if chooses and chosen and handed else result
+        chosen = chosen or chooses
 
 
 def _edited(ctx: Context, call: ToolCall, args: Mapping[str, object]) -> str:

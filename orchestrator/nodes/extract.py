@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BaseModel
@@ -14,13 +15,14 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.model_decision import quoted
+from orchestrator.tasks import away
 from orchestrator.tools.result import as_text
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 
 _said = re.compile(
     r"""
-    (?: (?P<colon> ^[\s#*_>"“-]{0,8} | [.!?][ ]{1,4}[*_]{0,4}(?=final|answer) )   # a line begins, or a sentence
+    (?: (?P<colon> ^[\s#*_>"“-]{0,8}+ | [.!?][ ]{1,4}[*_]{0,4}(?=final|answer) )   # a line begins, or a sentence
       | [.!?;:,)"”*…][ ]{1,4}[*_"“]{0,4}                                          # a part of a sentence begins
       | \b(?=(?:so|thus|hence|therefore)\b) )
     (?: (?:and|but|so|thus|hence|therefore|then|now)\b,?[ ]{1,4} ){0,2}
@@ -146,7 +148,7 @@ class Extract(Node, kind="extract"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
         text = as_text(getattr(state, self.text))
-        found = _answers(text, self.form, announced=self.announced)
+        found = await away(partial(_answers, text, self.form, announced=self.announced), text)
         answer = _only(found)
         if answer is not None:
             return Outcome("found", {self.answer: answer})
@@ -199,8 +201,12 @@ def _answers(text: str, form: AnswerForm, *, announced: bool) -> set[str]:
 
 
 def _is_working(text: str, start: int, end: int, form: AnswerForm, *, announced: bool) -> bool:
-    """Return True if a line below an announcement starts several lines of working, and is not the answer itself."""
-    if not text[end:].strip() or not _line_below.search(text[max(0, start - _LONGEST_GAP) : start]):
+    """Return True if a line below an announcement starts several sentences or lines, and is not the answer itself."""
+    if not _line_below.search(text[max(0, start - _LONGEST_GAP) : start]):
+        return False
+    if form != "text" and text[start + len(_sentence(text[start:end])) : end].strip():
+        return True
+    if not text[end:].strip():
         return False
     line = text[start:end].strip(' \t*_$€£¥₹("“')
     if form == "text":

@@ -15,18 +15,23 @@ from pydantic import BaseModel, Field, JsonValue, NonNegativeInt
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, GraphUnknown
 from orchestrator.graph.faults import Spelled
+from orchestrator.graph.limits import Retry
 from orchestrator.graph.model import GraphDefinition, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Message, Reply, assistant, user
 from orchestrator.models.reading import NoReading, json_in
 from orchestrator.nodes.templates import fill
+from orchestrator.tasks import away
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.validation import BY_NAME, INNER, LISTS
 
 _SHOWN = 200
 """Maximum number of characters of a reply that an error message quotes."""
 _MOST_SENT_BACK = 8000
 """Maximum number of characters of a reply that a model is shown again with the reason why it cannot be used."""
+_BOUNDED = INNER - {"if", "not"} | LISTS - {"allOf"}
+"""Keywords with schemas that can have bounds; in the others, bounds could refuse every value, or accept more values."""
 
 
 def question_in_hand(state: object, question: str, current: str | None) -> str:
@@ -70,18 +75,54 @@ def form_of(data: Any, texts: Mapping[Any, str], key: Callable[[Mapping[str, Any
     return {**data, field: texts.get(key(data), "")}
 
 
+def shortened(schema: JsonObject, cut: Sequence[int]) -> JsonObject:
+    """Return the schema to ask for after replies that were cut off: with tighter bounds after each, so that the next
+    one has an end.
+
+    Args:
+        schema: the schema.
+        cut: numbers of characters of the replies that were cut off.
+    """
+    found: JsonObject = bounded(schema, max(min(cut) // 4 ** len(cut), 20)) if cut else schema
+    return found
+
+
 def bounded(schema: Any, most: int) -> Any:
-    """Return a schema in which texts have at most `most` characters, and lists few items."""
+    """Return a schema in which texts have at most `most` characters, and lists few items.
+
+    Texts that a `format`, a `pattern` or a `minLength` may make longer have no further bound, and lists have at least
+    the items that they need, so that a schema with fitting values keeps some. Only keywords beside the `type` are
+    considered, not those around it, as in `{"$ref": "#/$defs/List", "minItems": 6}`.
+    """
     if isinstance(schema, list):
         return [bounded(one, most) for one in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {name: bounded(inner, most) for name, inner in schema.items()}
-    if schema.get("type") == "string" and not {"enum", "const"} & schema.keys():
-        found.setdefault("maxLength", most)
-    elif schema.get("type") == "array":
-        found.setdefault("maxItems", 3 if most < 200 else 10)
+    found = dict(schema)
+    for keyword in schema.keys() & BY_NAME:
+        if isinstance(inner := schema[keyword], Mapping):
+            found[keyword] = {name: bounded(one, most) for name, one in inner.items()}
+    for keyword in schema.keys() & _BOUNDED:
+        found[keyword] = bounded(schema[keyword], most)
+    kinds = schema.get("type")
+    kinds = kinds if isinstance(kinds, list) else [kinds]
+    if {"enum", "const"} & schema.keys():
+        return found
+    if "string" in kinds and not {"format", "pattern"} & schema.keys() and _least(schema, "minLength") <= most:
+        found["maxLength"] = _tighter(schema.get("maxLength"), most)
+    if "array" in kinds:
+        least = max(_least(schema, "minItems"), _least(schema, "minContains"))
+        found["maxItems"] = _tighter(schema.get("maxItems"), max(3 if most < 200 else 10, least))
     return found
+
+
+def _least(schema: Mapping[str, Any], name: str) -> int:
+    least = schema.get(name)
+    return least if isinstance(least, int) else 0
+
+
+def _tighter(bound: object, most: int) -> int:
+    return min(bound, most) if isinstance(bound, int) else most
 
 
 def wrong(reply: Reply, fault: str, facts: Mapping[str, JsonValue], template: str = CORRECTION) -> list[Message]:
@@ -103,9 +144,7 @@ def sent_back(text: str, *, cut: bool = False) -> Message:
 def asked_for(schema: JsonObject, corrections: Sequence[Message]) -> JsonObject:
     """Return the schema to ask for: with bounds after a reply that was cut off, so that the next one has an end."""
     lengths = [(message.data or {}).get("cut") for message in corrections]
-    cut = [length for length in lengths if isinstance(length, int)]
-    found: JsonObject = bounded(schema, max(min(cut) // 4, 20)) if cut else schema
-    return found
+    return shortened(schema, [length for length in lengths if isinstance(length, int)])
 
 
 class Decision(BaseModel, metaclass=Spelled):
@@ -142,7 +181,8 @@ class Decision(BaseModel, metaclass=Spelled):
             messages: the request; the last one is the user's, with its facts.
             schema: the JSON Schema of the decision.
             task: the kind of decision.
-            read: reads the reply, which may be truncated. Raises `AgentError` if it cannot be used.
+            read: reads the reply, which may be truncated; a long one in a thread. Raises `AgentError` if it cannot be
+                used.
 
         Raises:
             AgentError: the reply cannot be used, and no retry is left.
@@ -154,7 +194,7 @@ class Decision(BaseModel, metaclass=Spelled):
         reply = await ctx.model.complete([*messages, *earlier], output=output, task=task)
         not_refused(reply, task)
         try:
-            found = read(reply)
+            found = await away(lambda: read(reply), reply.text)
         except AgentError as error:
             tried = sum(message.role == "user" for message in earlier)
             if self.corrections is None or tried >= self.retries:
@@ -164,6 +204,17 @@ class Decision(BaseModel, metaclass=Spelled):
             return Outcome(AGAIN, {self.corrections: again})
         cleared = self.corrections is not None and bool(getattr(state, self.corrections))
         return Outcome(found.name, {**found.update, **({str(self.corrections): []} if cleared else {})})
+
+
+def reopened(ctx: Context, retry: Retry | None, error: AgentError) -> bool:
+    """Return True if a step that fails by this error runs again because its run was reopened, not by its own policy.
+
+    Args:
+        ctx: the context of the step.
+        retry: the node's own policy.
+        error: the error of this attempt.
+    """
+    return ctx.attempt > (retry.attempts if retry is not None and retry.matches(error) else 1)
 
 
 def not_refused(reply: Reply, task: str) -> None:
@@ -193,6 +244,13 @@ def certain(reply: Reply) -> str:
 def whole_words(text: str) -> str:
     """Return a text that was cut off, without its last word, which may be incomplete."""
     return text.strip() if text[-1:].isspace() else "".join(text.rsplit(None, 1)[:-1]).strip()
+
+
+def kept(reply: Reply) -> str:
+    """Return the text of a reply that is used although it may be cut off: then up to its last whole word, if it has a
+    space, which texts in some languages do not.
+    """
+    return (whole_words(reply.text) if reply.cut else "") or reply.text.strip()
 
 
 def tools_of(ctx: Context, node: str) -> Sequence[Tool]:

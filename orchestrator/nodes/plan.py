@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
-from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, model_validator
+from pydantic import BaseModel, Field, JsonValue, NonNegativeInt, PositiveInt, model_validator
 
 from orchestrator.context import Context
 from orchestrator.errors import AgentError, StepError
@@ -24,17 +25,20 @@ from orchestrator.nodes.model_decision import (
     is_auto,
     not_refused,
     quoted,
+    reopened,
     sent_back,
     tools_of,
     unwritten,
 )
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, read_blueprint, read_items
-from orchestrator.nodes.plans.step_list import NO_STEPS, read_steps
+from orchestrator.nodes.plans.step_list import MOST_STEPS, NO_STEPS, read_steps
+from orchestrator.nodes.plans.tasks import read_task_items, read_tasks
 from orchestrator.nodes.templates import fill, filled_by
+from orchestrator.tasks import away
 from orchestrator.tools.tool import Tool
 
-Form: TypeAlias = Literal["steps", "blueprint"]
+Form: TypeAlias = Literal["steps", "blueprint", "tasks"]
 _STEPS = """\
 You plan how to solve a task. Write as few steps as possible. Each step is a task of its own that can be understood \
 without the others, and may use the results of earlier steps. The last step gives the final answer. Do not carry out \
@@ -44,6 +48,11 @@ You plan how to solve a task with tools, before any of them is called. Use only 
 the form that the list shows. The calls have the numbers #E1, #E2 and so on; write #E1 in the input of a later call \
 where it needs the result of the first one. Calls that do not use one another are made at the same time. The answer is \
 given later, from the results of all calls. """
+_TASKS = """\
+You plan how to solve a task with tools, before any of them is called. Use only tools from the list, with inputs in \
+the form that the list shows. The calls have the numbers 1, 2 and so on; write $1 in the input of a later call where \
+it needs the result of the first one. Plan as many calls as possible that do not need one another: they are made at \
+the same time. What to do with the results is decided later. """
 SYSTEM: Mapping[tuple[Form, Constrain], str] = {
     ("steps", "auto"): _STEPS + 'Answer with one JSON object, {"steps": ["first step", "second step"]}.',
     ("steps", "never"): _STEPS
@@ -55,17 +64,31 @@ SYSTEM: Mapping[tuple[Form, Constrain], str] = {
 Write only the plan, two lines for each call:
 Plan: what the call is for
 #E1 = tool[input]""",
+    ("tasks", "auto"): _TASKS
+    + 'Answer with one JSON object, {"calls": [{"plan": "what the call is for", "tool": "tool", "input": "input"}]}.',
+    ("tasks", "never"): _TASKS
+    + """\
+Write only the plan, a line for each call, and at the end a line for the decision:
+1. tool(input)
+2. tool($1)
+3. join()
+<END_OF_PLAN>""",
 }
 _FORMS: Mapping[tuple[Form, Constrain], str] = {
     ("steps", "auto"): 'answer with one JSON object, {"steps": ["first step", "second step"]}',
     ("steps", "never"): "write each step on its own line, as `1. ...`, and <END_OF_PLAN> after the last",
     ("blueprint", "auto"): 'answer with one JSON object, {"calls": [{"plan": "...", "tool": "...", "input": "..."}]}',
     ("blueprint", "never"): "write 'Plan: ' and what is done, and on the next line '#E1 = tool[input]'",
+    ("tasks", "auto"): 'answer with one JSON object, {"calls": [{"plan": "...", "tool": "...", "input": "..."}]}',
+    ("tasks", "never"): "write each call on its own line, as '1. tool(input)', and 'join()' after the last",
 }
 """The form of a plan, as a correction tells it."""
 _json_begins = re.compile(r"""[{\[]\s*["'{\[]""")
 _begun: Mapping[Form, re.Pattern[str]] = {
     "steps": re.compile(r"^[ \t*_>#]*+(?:\d{1,3}[.)]\s|[-+•]\s|step[ ]\d)", re.IGNORECASE | re.MULTILINE),
+    "tasks": re.compile(
+        r"#[ ]?E[ ]?\d++[*_`]*+\s*+=|^[ \t*_>`-]*+\d{1,3}[*_`]*+[.)][ \t*_`]*+\w", re.IGNORECASE | re.MULTILINE
+    ),
     "blueprint": re.compile(r"#[ ]?E[ ]?\d++[*_`]*+\s*+(?:[=:：→]|->)", re.IGNORECASE),
 }
 """The first step or call of a plan in words."""
@@ -126,7 +149,8 @@ class Plan(Node, kind="plan"):
         """The calls to make. An edge `each steps` makes them in the order of their needs."""
 
     form: Form = "steps"
-    """The form of a plan: a list of steps in words (Plan-and-Solve), or of calls (ReWOO)."""
+    """The form of a plan: a list of steps in words (Plan-and-Solve), or of calls (`blueprint` of ReWOO, `tasks` of
+    LLMCompiler)."""
     constrain: Constrain = Field(default="auto", exclude_if=is_auto)
     """`auto`: ask for the plan by a JSON Schema. `never`: only in words."""
     system: str = SYSTEM["steps", "auto"]
@@ -147,6 +171,8 @@ class Plan(Node, kind="plan"):
     """Field with the faults of each earlier draft."""
     retries: NonNegativeInt = 1
     """The most retries of the planner, if the plan is read here."""
+    max_items: PositiveInt | None = Field(default=None, le=MOST_STEPS, exclude_if=_is_none)
+    """The most steps or calls of a plan, at most 300; a plan with more cannot be used. None: 300."""
 
     def ports(self) -> dict[str, str]:
         """See `Node.ports`."""
@@ -171,11 +197,11 @@ class Plan(Node, kind="plan"):
     @property
     def needs_tools(self) -> bool:
         """See `Node.needs_tools`."""
-        return self.form == "blueprint"
+        return self.form != "steps"
 
     async def run(self, state: object, ctx: Context) -> dict[str, object]:
         question = str(getattr(state, self.question))
-        tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form == "blueprint" else tuple(ctx.tools)
+        tools: Sequence[Tool] = tools_of(ctx, self.kind) if self.form != "steps" else tuple(ctx.tools)
         facts: dict[str, JsonValue] = {"question": question, "form": self.form, "tools": [_fact(one) for one in tools]}
         prompt = fill(self.prompt, question=question, tools=_tool_list(tools, self.form))
         messages = [said(self.system), user(prompt, data=facts)]
@@ -189,11 +215,11 @@ class Plan(Node, kind="plan"):
         while True:
             reply = await ctx.model.complete(messages, output=self._schema(tools, drafts, faults), task="plan")
             not_refused(reply, self.kind)
-            draft = cut_plan(reply.text) if reply.cut else reply.text.strip()
+            draft = await away(partial(cut_plan, reply.text), reply.text) if reply.cut else reply.text.strip()
             if self.drafts is not None:
                 return {self.drafts: [*drafts[: len(faults)], draft], **cleared}
             try:
-                return {self.steps: plan_in(draft, self.form)}
+                return {self.steps: await away(partial(plan_in, draft, self.form, self.max_items), draft)}
             except PlanFault as error:
                 faults.append(str(error))
             if len(faults) > self.retries:
@@ -208,10 +234,12 @@ class Plan(Node, kind="plan"):
             plan=_TEXT, tool={"type": "string", "enum": [tool.name for tool in tools]}, input={"type": "string"}
         )
         item: JsonValue = _TEXT if self.form == "steps" else call
-        items: JsonValue = {"type": "array", "items": item, "minItems": 1}
+        items: dict[str, JsonValue] = {"type": "array", "items": item, "minItems": 1}
+        if self.max_items is not None:
+            items["maxItems"] = self.max_items
         schema = closed(steps=items) if self.form == "steps" else closed(calls=items)
         lengths = [len(draft) for draft, fault in zip(drafts, faults, strict=False) if fault == CUT]
-        found: JsonObject = bounded(schema, max(min(lengths) // 12, 20)) if lengths else schema
+        found: JsonObject = bounded(schema, max(min(lengths) // 16, 20)) if lengths else schema
         return found
 
     def _wrong(self, draft: str, fault: str, facts: Mapping[str, JsonValue]) -> list[Message]:
@@ -230,17 +258,35 @@ def cut_plan(text: str) -> str:
     return text.strip()
 
 
-def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
+_IN_WORDS: Mapping[Form, Callable[[str], list[str] | list[PlannedCall]]] = {
+    "steps": read_steps, "blueprint": read_blueprint, "tasks": read_tasks
+}  # fmt: skip
+
+
+def plan_in(draft: str, form: Form, most: int | None = None) -> list[str] | list[PlannedCall]:
     """Return the steps of a plan that a model wrote: as JSON, or in words.
 
+    Args:
+        draft: the plan.
+        form: its form.
+        most: the most steps or calls; None for `MOST_STEPS`.
+
     Raises:
-        PlanFault: the steps cannot be read, or cannot be carried out.
+        PlanFault: the steps cannot be read, or cannot be carried out, or are too many.
     """
+    found = _plan_in(draft, form)
+    most = MOST_STEPS if most is None else most
+    if len(found) > most:
+        raise PlanFault(f"it has {len(found)} {'steps' if form == 'steps' else 'calls'}: plan {most} at most")
+    return found
+
+
+def _plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
     if draft.endswith(_CUT_MARK):
         raise PlanFault(CUT)
     text = _json_of(draft, form)
     if text is None:
-        return read_steps(draft) if form == "steps" else read_blueprint(draft)
+        return _IN_WORDS[form](draft)
     try:
         value = json_in(text)
     except NoReading as error:
@@ -250,8 +296,8 @@ def plan_in(draft: str, form: Form) -> list[str] | list[PlannedCall]:
         key = "steps" if form == "steps" else "calls"
         value = value.get(key, next(iter(value.values()), None) if len(value) == 1 else None)
     items = value if isinstance(value, list) else []
-    if form == "blueprint":
-        return read_items(items)
+    if form != "steps":
+        return read_items(items) if form == "blueprint" else read_task_items(items)
     if not items or not all(isinstance(one, str) and one.strip() for one in items):
         raise PlanFault(NO_STEPS if not items else "it has steps that are not texts")
     return [one.strip() for one in items]
@@ -278,16 +324,17 @@ def _fact(tool: Tool) -> dict[str, JsonValue]:
 
 
 def _tool_list(tools: Iterable[Tool], form: Form) -> str:
-    lines = [f"{_form(tool) if form == 'blueprint' else tool.name}: {_line(tool.description)}" for tool in tools]
+    lines = [f"{_form(tool, form) if form != 'steps' else tool.name}: {_line(tool.description)}" for tool in tools]
     return "\n".join(lines) or "none"
 
 
-def _form(tool: Tool) -> str:
-    """Return a call of the tool as a blueprint writes it: `multiply[a, b]`."""
+def _form(tool: Tool, form: Form) -> str:
+    """Return a call of the tool as a plan writes it: `multiply[a, b]`, or `multiply(a, b)`."""
     properties: Any = tool.parameters.get("properties") or {}
     required: Any = tool.parameters.get("required") or ()
     names = [name for name in properties if name in required] or list(properties)
-    return f"{tool.name}[{', '.join(names)}]"
+    given = ", ".join(names)
+    return f"{tool.name}[{given}]" if form == "blueprint" else f"{tool.name}({given})"
 
 
 def _line(text: str) -> str:
@@ -297,7 +344,8 @@ def _line(text: str) -> str:
 class ReadPlan(Node, kind="read_plan"):
     """Read the last draft of a `Plan`, and write its steps.
 
-    Take `again` if it cannot be used: an edge leads back to the `Plan`, which shows the planner its errors.
+    Take `again` if it cannot be used: an edge leads back to the `Plan`, which shows the planner its errors. If the run
+    failed here and goes on (`retry=True`), the planner is asked again, without them.
 
     Raises:
         AgentError: the plan cannot be used, and no `retries` are left.
@@ -327,6 +375,8 @@ class ReadPlan(Node, kind="read_plan"):
     """Field that gets the steps."""
     retries: NonNegativeInt = 1
     """The most retries of the planner."""
+    max_items: PositiveInt | None = Field(default=None, le=MOST_STEPS, exclude_if=_is_none)
+    """The most steps or calls of a plan, the same as in the `Plan`."""
 
     @property
     def outcomes(self) -> tuple[str, ...]:
@@ -352,9 +402,12 @@ class ReadPlan(Node, kind="read_plan"):
         if len(drafts) != len(faults) + 1:
             raise StepError(f"{ctx.node}: {self.drafts!r} has no draft to read: place a Plan(drafts=) before it")
         try:
-            steps = plan_in(drafts[-1], self.form)
+            steps = await away(partial(plan_in, drafts[-1], self.form, self.max_items), drafts[-1])
         except PlanFault as error:
             if len(faults) >= self.retries:
-                raise unusable(str(error), drafts[-1]) from None
+                raised = unusable(str(error), drafts[-1])
+                if not self.retries or not reopened(ctx, self.retry, raised):
+                    raise raised from None
+                return Outcome("again", {self.drafts: [], self.faults: []})
             return Outcome("again", {self.faults: [*faults, str(error)]})
         return Outcome(DONE, {self.steps: steps, self.drafts: [], self.faults: []})

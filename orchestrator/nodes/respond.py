@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, pairwise
 from typing import Annotated, Any, ClassVar, Literal, NoReturn, TypeAlias, get_args, get_origin
 
@@ -52,9 +53,10 @@ from orchestrator.nodes.conversation import (
     thought_label,
     trimmed,
 )
-from orchestrator.nodes.model_decision import quoted, unwritten
+from orchestrator.nodes.model_decision import quoted, reopened, sent_back, unwritten
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.nodes.window import ContextUsage
+from orchestrator.nodes.window import ContextUsage, refused_usage
+from orchestrator.tasks import away
 from orchestrator.tools.stored_results import OFFLOADED, READ_RESULT, ReadResult
 
 CallProtocol: TypeAlias = Literal["native", "json", "bracket", "plugin", "separator"]
@@ -67,8 +69,9 @@ class Talk(BaseModel, metaclass=Spelled):
 
     messages: Annotated[str, Port(list)] = "messages"
     """Field with the conversation, one with the reducer `append` or a plain one."""
-    protocol: CallProtocol = "native"
-    """The form of tool calls: the provider's own, or text in the named form (see `TextProtocol`)."""
+    protocol: CallProtocol | Literal["code"] = "native"
+    """The form of tool calls: the provider's own, or text in the named form (see `TextProtocol`). `code`: the model
+    writes code, for a `Code` to run."""
     finish: str = ""
     """Name of an action, offered in addition to the tools, by which the model gives its answer; empty for none."""
     tools_offered: bool = True
@@ -166,13 +169,15 @@ class Continuation(Talk):
         if self.protocol == "native":
             return ctx.model
         numbers = count()
-        place: dict[str, object] = {"run": ctx.run_id, "path": ctx.path, "node": ctx.node, "after": len(talk)}
+        taken = {call.id for message in talk for call in message.tool_calls}
+        place: dict[str, object] = {"path": ctx.path, "node": ctx.node, "after": len(talk)}
         if corrections:
             place["corrected"] = len(corrections)
 
         def new_id() -> str:
-            """Return an id that a step which runs again after a crash reproduces."""
-            return digest({**place, "call": next(numbers)})
+            """Return an id that is new in the conversation. A step that runs again reproduces it, also in a fork."""
+            # A conversation that was shortened has the same length again.
+            return next(made for number in numbers if (made := digest({**place, "call": number})) not in taken)
 
         # A call of an unknown tool is refused where calls are checked, as for a model with native tool calls.
         unknown: Literal["call", "text"] = "call" if self.tools_offered else "text"
@@ -217,9 +222,13 @@ EMPTY_ANSWER = "Your reply holds no answer. Give the final answer in words; no t
 CUT = "Your reply was cut off, because it was too long, and was not used. Reply again, more briefly."
 IN_WORDS = "Nothing was called: an action in words makes no call. Call the tool, or give the final answer."
 UNREAD = "Nothing was called: {why}. Write the call again in the form that you were told."
+MOST_CALLS = 128
+"""The most calls of one reply: each of them may be paid work."""
+TOO_MANY = f"None of your calls was made, because a reply may have {MOST_CALLS} at most. Make fewer calls at once."
 _REPORTED = {
     NO_THOUGHT: "makes a call without a thought, which thought='required' asks for",
     NO_ACTION: "is a thought, without a call or an answer",
+    TOO_MANY: f"has more than {MOST_CALLS} calls",
     EMPTY: "is empty",
     EMPTY_ANSWER: "contains no answer",
     CUT: "was cut off",
@@ -355,6 +364,8 @@ class Interpretation(Talk):
             return replace(used, fault=CUT)
         if calls and self._ends(calls[0]):
             return self._finished(used, calls[0])
+        if len(calls) > MOST_CALLS:
+            return replace(used, fault=TOO_MANY)
         if calls:
             # The work does not end before the results of the other calls in the reply are there.
             calls = tuple(call for call in calls if not self._ends(call))
@@ -409,7 +420,12 @@ class Interpretation(Talk):
 
 
 def corrected(corrections: Sequence[Message], found: Reading) -> list[Message]:
-    """Return the corrections so far, followed by a reply that cannot be used and the reason."""
+    """Return the corrections so far, followed by a reply that cannot be used and the reason.
+
+    Of a reply that was cut off only the beginning: it may have filled the model's whole window.
+    """
+    if found.fault == CUT:
+        return [*corrections, sent_back(found.message.content or "…", cut=True), user(CUT)]
     results = [failed(call, found.fault) for call in found.message.tool_calls]
     return [*corrections, found.message, *(results or [user(found.fault)])]
 
@@ -435,9 +451,9 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
-    without a call, an empty reply, one that was cut off) is shown to the model with the error, at most `retries` times
-    in a step. Prose that is cut off each time is the answer. The conversation contains only the usable reply, the
-    journal all of them.
+    without a call, an empty reply, the beginning of one that was cut off) is shown to the model with the error, at most
+    `retries` times in a step. Prose that is cut off each time is the answer. The conversation contains only the usable
+    reply, the journal all of them.
 
     In a graph that shows each model call as a separate step, use `CallModel` and `ReadReply` instead.
 
@@ -482,8 +498,9 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
             try:
                 reply = await self.complete(model, ctx, whole, corrections)
             except RequestTooLong as error:
-                return Failing(TOO_LONG, {self.messages: joined(state, self.messages, asked)}, error=error)
-            found = self.read(reply, whole, corrections)
+                update: dict[str, object] = {self.messages: joined(state, self.messages, asked)}
+                return Failing(TOO_LONG, update | refused_usage(state, self.usage, whole), error=error)
+            found = await away(partial(self.read, reply, whole, corrections), reply.text)
             if not found.fault or (found.unread and self.observes):
                 return self.outcome(found, reply, state, talk, asked)
             corrections = corrected(corrections, found)
@@ -509,7 +526,7 @@ class CallModel(Continuation, Node, kind="call_model"):
     """
 
     declares = (DONE,)
-    fills = ("messages", "reply", "corrections")
+    fills = ("messages", "reply", "corrections", "usage")
     after_model = (DONE,)
     if_named = (TOO_LONG,)
 
@@ -529,6 +546,8 @@ class CallModel(Continuation, Node, kind="call_model"):
     """Field that gets the `Reply`."""
     corrections: Annotated[str, Port(list)] = "corrections"
     """Field with the replies that could not be used, and the reasons."""
+    usage: Annotated[str | None, Port()] = Field(default=None, exclude_if=_is_none)
+    """Field with the `ContextUsage` that the `ReadReply` writes, for the size of a conversation that is too long."""
 
     @property
     def sees_tools(self) -> bool:
@@ -553,17 +572,18 @@ class CallModel(Continuation, Node, kind="call_model"):
         try:
             update[self.reply] = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
         except RequestTooLong as error:
-            return Failing(TOO_LONG, update, error=error)
+            return Failing(TOO_LONG, update | refused_usage(state, self.usage, whole), error=error)
         return Outcome(DONE, update)
 
 
 class ReadReply(Interpretation, Node, kind="read_reply"):
     """Read the reply that a `CallModel` wrote. Take `answer` and write the answer, or `calls` and write the calls.
 
-    Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, an empty reply, one
-    that was cut off): an edge leads back to the `CallModel`, which shows the model its reply with the reason. With
-    `unreadable="observe"`, take `unreadable` after an action that cannot be read. The conversation gets only the usable
-    reply. If there is no reply, because a run moved here from another version of its graph, take `again`.
+    Take `again` after a reply that cannot be used (an unreadable call, a thought without a call, more than 128 calls,
+    an empty reply, one that was cut off): an edge leads back to the `CallModel`, which shows the model its reply with
+    the reason. With `unreadable="observe"`, take `unreadable` after an action that cannot be read. The conversation
+    gets only the usable reply. If there is no reply, because a run moved here from another version of its graph, take
+    `again`. If the run failed here and goes on (`retry=True`), the model is asked again, without the corrections.
 
     Set `protocol`, `finish` and `tools_offered` to the same values as in the `CallModel`.
 
@@ -623,7 +643,12 @@ class ReadReply(Interpretation, Node, kind="read_reply"):
         talk: Sequence[Message] = getattr(state, self.messages)
         corrections: Sequence[Message] = getattr(state, self.corrections)
         reply = Reply.model_validate(given)
-        found = self.read(reply, talk, corrections)
+        try:
+            found = await away(partial(self.read, reply, talk, corrections), reply.text)
+        except AgentError as error:
+            if not self.retries or not reopened(ctx, self.retry, error):
+                raise
+            return Outcome("again", {self.reply: None, self.corrections: []})
         done: dict[str, object] = {self.reply: None}
         if found.fault and not (found.unread and self.observes):
             return Outcome("again", {**done, self.corrections: corrected(corrections, found)})

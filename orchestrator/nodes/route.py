@@ -255,14 +255,19 @@ def check_guard(text: str, annotations: Mapping[str, object]) -> None:
 
 @lru_cache(maxsize=1024)
 def _compiled(text: str, fields: tuple[tuple[str, str], ...]) -> Any:
-    cel = _library()
+    cel = cel_library()
     try:
         return cel.NewEnv(variables={name: cel.Type(spelt) for name, spelt in fields}).compile(text)
     except (RuntimeError, ValueError, UnicodeError) as error:
         raise GuardFault(_told(str(error))) from None
 
 
-def _library() -> Any:
+def cel_library() -> Any:
+    """Return the library of CEL.
+
+    Raises:
+        GraphUnknown: it is not installed.
+    """
     try:
         return import_module("cel_expr_python.cel")  # the field has no known type
     except ImportError as error:

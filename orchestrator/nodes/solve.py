@@ -11,9 +11,9 @@ from orchestrator.context import Context
 from orchestrator.errors import AgentError
 from orchestrator.graph.model import Node, Port
 from orchestrator.graph.reducers import merge
-from orchestrator.models.messages import Reply, assistant, user
+from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
-from orchestrator.nodes.model_decision import whole, whole_words
+from orchestrator.nodes.model_decision import kept, sent_back, whole
 from orchestrator.nodes.plans.blueprint import PlannedCall
 from orchestrator.nodes.steps import Step, answer_of_steps
 from orchestrator.nodes.templates import fill, filled_by
@@ -96,7 +96,7 @@ class Solve(Node, kind="solve"):
         first = reply = await ctx.model.complete(asked, task="solve")
         if reply.cut or not (reply.refused or reply.text.strip()):
             fault = CUT if reply.cut else EMPTY
-            again = [assistant(reply.text), user(fault, data={**data, "fault": fault})]
+            again = [sent_back(reply.text, cut=reply.cut), user(fault, data={**data, "fault": fault})]
             reply = await ctx.model.complete([*asked, *again], task="solve")
         answer = _words(reply) or _words(first) or whole(reply, "solve")
         if not answer:
@@ -105,7 +105,7 @@ class Solve(Node, kind="solve"):
 
 
 def _words(reply: Reply) -> str:
-    return whole_words(reply.text) if reply.cut else "" if reply.refused else reply.text.strip()
+    return "" if reply.refused else kept(reply)
 
 
 def worker_log(plan: Sequence[PlannedCall], evidence: Mapping[str, Step]) -> str:

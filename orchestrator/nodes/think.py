@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -51,7 +52,17 @@ _FORMS: Mapping[Constrain, str] = {
     '{"next": {"kind": "question", "question": "..."}}',
     "never": f"write '{ANSWER}: ' and the answer, or '{QUESTION}: ' and the next question",
 }
-LABELS = {"final answer": "answer", "answer": "answer", "question": "question", "next question": "question"}
+LABELS = {
+    "final answer": "answer",
+    "answer": "answer",
+    "so the final answer": "answer",
+    "question": "question",
+    "next question": "question",
+    "follow up": "question",
+    "follow-up": "question",
+    "follow up question": "question",
+    "follow-up question": "question",
+}
 _TEXT: JsonValue = {"type": "string", "minLength": 1}
 NEXT = closed(
     next={
@@ -139,12 +150,22 @@ class Think(Decision, Node, kind="think"):
 
     def _read(self, reply: Reply, output: str) -> Outcome[str]:
         """Return the outcome of a reply, after a step with this output."""
-        text = whole(reply, self.kind)
+        text = _before_made_up(whole(reply, self.kind))
         found = labelled(_unwrapped(text), LABELS) or (("answer", text) if text and text == output else None)
         if found is None:
             raise AgentError(f"think: the reply {quoted(text)} has neither form; {_FORMS[self.constrain]}")
         kind, words = found
         return Outcome(kind, {self.answer if kind == "answer" else self.current: words})
+
+
+_made_up = re.compile(r"\n[ \t*]{0,8}intermediate[ \t]answer\b", re.IGNORECASE)
+"""Where a model that follows the examples of self-ask answers its own question."""
+
+
+def _before_made_up(text: str) -> str:
+    """Return a text up to an answer that the model made up for its own question."""
+    found = _made_up.search(text)
+    return text if found is None else text[: found.start()]
 
 
 def _unwrapped(text: str) -> str:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from orchestrator.errors import AgentError, StepError
 from orchestrator.graph.model import Effect, Node, Port
@@ -26,7 +26,7 @@ class Vote(Node, kind="vote"):
 
     look = "code"
 
-    fills = ("answer",)
+    fills = ("answer", "share")
 
     class State(BaseModel):
         """The fields that the ports name by default."""
@@ -44,6 +44,8 @@ class Vote(Node, kind="vote"):
     """Field that gets the chosen answer."""
     faults: Annotated[str | None, Port(list)] = None
     """Field with a list of reasons why answers are empty."""
+    share: Annotated[str | None, Port(float)] = Field(default=None, exclude_if=lambda port: port is None)
+    """Field that gets the share of the chosen answer among those given, from 0 to 1."""
 
     @property
     def does(self) -> str:
@@ -65,7 +67,9 @@ class Vote(Node, kind="vote"):
             why = next(filter(None, faults), "")
             raise AgentError(f"vote: none of {len(answers)} has an answer{why and f'; {why}'}")
         counts = Counter(map(_same, given))
-        return {self.answer: max(given, key=lambda answer: counts[_same(answer)])}
+        chosen = max(given, key=lambda answer: counts[_same(answer)])
+        share = {} if self.share is None else {self.share: round(counts[_same(chosen)] / len(given), 4)}
+        return {self.answer: chosen, **share}
 
 
 def _same(answer: str) -> str:

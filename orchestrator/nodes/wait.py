@@ -8,10 +8,11 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, field_validator
 
 from orchestrator.context import Context
-from orchestrator.errors import InvalidValue
+from orchestrator.errors import InvalidUpdate, InvalidValue, SecretInState
 from orchestrator.graph.codec import as_json
 from orchestrator.graph.model import ITEM, Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
+from orchestrator.graph.state import StateSchema
 from orchestrator.values import check_name
 
 
@@ -76,6 +77,14 @@ class Wait(Node, kind="wait", outcomes=("received",)):
         match = {key: _plain(ctx.item if name == ITEM else getattr(state, name)) for key, name in self.match.items()}
         data = await ctx.receive(self.event, match=match, deadline=self.deadline)
         return Outcome("received", {} if self.into is None else {self.into: data})
+
+    def misfit(self, data: object, schema: StateSchema) -> str:
+        """Return why the data of an event does not fit the field that gets it; empty if it does."""
+        try:
+            schema.encode_update({} if self.into is None else {self.into: data})
+        except (InvalidUpdate, SecretInState) as error:
+            return str(error)
+        return ""
 
 
 def _plain(value: object) -> object:

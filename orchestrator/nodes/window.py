@@ -4,10 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 
-from orchestrator.models.messages import WINDOW, Message, Reply
+from orchestrator.context import Context
+from orchestrator.errors import RequestTooLong
+from orchestrator.models.messages import REPLY_LIMIT, WINDOW, Message, Reply
 from orchestrator.models.prices import tokens_of
+
+GAIN = 0.1
+"""The part of the window that shortening a conversation must free at least, unless a request was refused. It keeps the
+beginning of requests the same for many rounds, so that providers can cache it."""
+_CAREFUL = 0.9
+"""The part of the tokens left by `max_tokens` that a request may take: what came since the last one is estimated."""
+
+
+def _is_zero(value: object) -> bool:
+    return value == 0
 
 
 class ContextUsage(BaseModel):
@@ -25,6 +38,29 @@ class ContextUsage(BaseModel):
     """Number of times in a row that a request was refused because of its length."""
     rests: int = 0
     """Number of messages up to which no further summary is tried, because the last one was of no use."""
+    # The next two are not in the JSON Schema, as it is part of the structure of graphs.
+    reply_limit: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
+    """Tokens of the window that requests keep free for the reply, by `max_tokens`; 0 if they set no limit."""
+    refused: SkipJsonSchema[int] = Field(default=0, exclude_if=_is_zero)
+    """Estimated tokens of the conversation that was refused because of its length; 0 after a reply."""
+
+    def limit(self, at: float) -> float:
+        """Return the most tokens of a request: `at` of the window, or fewer if the reply needs more than the rest."""
+        left = self.window - self.reply_limit
+        return min(at * self.window, _CAREFUL * left if left > 0 else self.window)
+
+    def is_refused(self, ctx: Context, talk: Sequence[Message]) -> bool:
+        """Return True if a request was refused because of its length, and the conversation is as long as it was then.
+
+        A fork may have shortened it since.
+        """
+        if ctx.error is None or ctx.error.type != RequestTooLong.__name__ or len(talk) < self.messages:
+            return False
+        return not self.refused or tokens_of(talk) >= self.refused
+
+    def after_refusal(self, talk: Sequence[Message]) -> ContextUsage:
+        """Return the usage after a request with this conversation was refused because of its length."""
+        return self.model_copy(update={"refused": tokens_of(talk)})
 
     def size(self, talk: Sequence[Message]) -> int:
         """Return the estimated tokens of the next request: the reported ones, and an estimate of what came since."""
@@ -35,21 +71,28 @@ class ContextUsage(BaseModel):
 
     def after(self, reply: Reply, messages: int) -> ContextUsage:
         """Return the usage after a reply, with which the conversation has this number of messages."""
-        used, window = reply.usage, reply.details.get(WINDOW)
+        used, window, most = reply.usage, reply.details.get(WINDOW), reply.details.get(REPLY_LIMIT)
         tokens = 0
         if used is not None:  # some servers do not count what their cache holds
             held = used.cached_tokens + used.written_tokens
             tokens = used.tokens + (held if held > used.input_tokens else 0)
         known = window if isinstance(window, int) else 0
-        return ContextUsage(window=known, tokens=tokens, messages=messages, rests=self.rests)
+        kept = most if isinstance(most, int) else 0
+        return ContextUsage(window=known, tokens=tokens, messages=messages, rests=self.rests, reply_limit=kept)
 
-    def shortened(self, before: Sequence[Message], now: Sequence[Message], *, refused: bool) -> ContextUsage:
-        """Return the usage after a conversation was shortened; `refused`: because a request was refused."""
+    def shortened(self, before: Sequence[Message], now: Sequence[Message], *, refusals: int) -> ContextUsage:
+        """Return the usage after a conversation was shortened; `refusals`: how often in a row requests were refused."""
         size, old, new = self.size(before), tokens_of(before), tokens_of(now)
         tokens = max(size - (old - new), size * new // max(1, old))  # the system message and the tools stay
-        return ContextUsage(
-            window=self.window, tokens=tokens, messages=len(now), refusals=(self.refusals + 1) * refused
-        )
+        found = {"tokens": tokens, "messages": len(now), "refusals": refusals, "rests": 0, "refused": 0}
+        return self.model_copy(update=found)
+
+
+def refused_usage(state: object, field: str | None, talk: Sequence[Message]) -> dict[str, object]:
+    """Return the update with the usage after this conversation was refused; empty without a field for it."""
+    if field is None:
+        return {}
+    return {field: ContextUsage.model_validate(getattr(state, field) or {}).after_refusal(talk)}
 
 
 def rounds(talk: Sequence[Message]) -> list[list[Message]]:

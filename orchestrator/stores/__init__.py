@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         Holder,
         Lease,
         Message,
+        Note,
         Page,
         Parent,
         RunInfo,
@@ -43,6 +44,7 @@ _HOMES = {
         "Holder",
         "Lease",
         "Message",
+        "Note",
         "Page",
         "Parent",
         "RunInfo",
@@ -73,6 +75,7 @@ __all__ = [
     "Lease",
     "Message",
     "NewRun",
+    "Note",
     "Page",
     "Parent",
     "QuestionQuery",
@@ -129,6 +132,18 @@ def _opened(url: str) -> Store:
 
 
 def _open_postgres(url: str) -> Store:
+    check_psycopg()
+    from orchestrator.stores.postgres import PostgresStore
+
+    return PostgresStore(url)
+
+
+def check_psycopg() -> None:
+    """Check that the extra `postgres` is installed.
+
+    Raises:
+        StoreError: it is not.
+    """
     try:
         import psycopg  # noqa: F401
     except ImportError as error:
@@ -137,9 +152,6 @@ def _open_postgres(url: str) -> Store:
         raise StoreError(
             f"a store in PostgreSQL needs psycopg ({error}); install it with `{install_command('postgres')}`"
         ) from error
-    from orchestrator.stores.postgres import PostgresStore
-
-    return PostgresStore(url)
 
 
 def with_archive(store: Store, archive: Archive | str | None) -> Store:

@@ -30,6 +30,7 @@ from orchestrator.stores.rows import (
     Holder,
     Lease,
     Message,
+    Note,
     OpenQuestion,
     Page,
     QuestionPage,
@@ -37,6 +38,7 @@ from orchestrator.stores.rows import (
     RunSummary,
     RunTotals,
     Schedule,
+    StoredRun,
 )
 from orchestrator.stores.statistics import StatsRow
 
@@ -49,6 +51,7 @@ __all__ = [
     "Holder",
     "Lease",
     "Message",
+    "Note",
     "Page",
     "Parent",
     "Relation",
@@ -103,6 +106,28 @@ class Reopening(Protocol):
     @abstractmethod
     def reopen(self) -> None:
         """Open the store again after `close`."""
+        ...
+
+
+@runtime_checkable
+class Loading(Protocol):
+    """A store that reads at one moment what the state of a run is made from. Of others it is read in three calls."""
+
+    @abstractmethod
+    async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+        """Return the row of a run, its latest snapshot, and the records after that snapshot.
+
+        Args:
+            run_id: the run's id.
+            after: the number of the record before the first one to return, without a snapshot; None: the snapshot's.
+            upto: the number of the last record to return, and the last that the snapshot may contain; None: any.
+
+        Returns:
+            The same as `Store.info`, `Store.snapshot` and `Store.read`.
+
+        Raises:
+            RunUnknown, StoreCorrupt, StoreTooNew: see `Store.info` and `Store.read`.
+        """
         ...
 
 
@@ -561,7 +586,7 @@ class Store(ItemStore, Protocol):
 
     @abstractmethod
     async def delete(self, run_id: str) -> bool:
-        """Delete one run: records, snapshots, labels, lease, messages, and the notes of which items it wrote.
+        """Delete one run: records, snapshots, labels, lease, messages, notes, and what is known of the items it wrote.
 
         Graphs stay, because other runs may share them, and so do the items themselves.
 
@@ -578,7 +603,7 @@ class Store(ItemStore, Protocol):
 
     @abstractmethod
     async def copy(self, run_id: str, to: Store) -> None:
-        """Copy a run, the graphs that it names and its unread messages into another store.
+        """Copy a run, the graphs that it names, its notes and its unread messages into another store.
 
         Args:
             run_id: the run's id.
@@ -587,6 +612,53 @@ class Store(ItemStore, Protocol):
         Raises:
             RunUnknown: the store has no such run.
             RunExists: the other store has a run with this id.
+        """
+        ...
+
+    @abstractmethod
+    async def add_note(self, note: Note, *, most: int) -> None:
+        """Add a note to a run, which may have ended or be archived. Adding it again changes nothing.
+
+        Args:
+            note: the note, with its `id`.
+            most: maximum number of notes of the run with this one.
+
+        Raises:
+            RunUnknown: the store has no such run.
+            InvalidValue: the run has `most` notes already.
+        """
+        ...
+
+    @abstractmethod
+    async def notes(self, run_id: str) -> list[Note]:
+        """Return the notes of a run in the order in which they were written.
+
+        Args:
+            run_id: the run's id.
+
+        Raises:
+            RunUnknown: the store has no such run.
+        """
+        ...
+
+    @abstractmethod
+    def notes_now(self, run_id: str) -> list[Note]:
+        """See `notes`. For callers without an event loop; blocks."""
+        ...
+
+    @abstractmethod
+    async def delete_note(self, run_id: str, note: str) -> bool:
+        """Delete a note.
+
+        Args:
+            run_id: the run's id.
+            note: the note's id.
+
+        Returns:
+            False if the run has no such note.
+
+        Raises:
+            RunUnknown: the store has no such run.
         """
         ...
 

@@ -40,14 +40,16 @@ from orchestrator.stores.rows import (
     MARK,
     NOTICE,
     Message,
+    Note,
     OpenQuestion,
     QuestionPage,
     RunInfo,
     RunSummary,
     Schedule,
+    StoredRun,
     encrypted_with,
 )
-from orchestrator.stores.shared import copy_run, corrupt
+from orchestrator.stores.shared import copy_run, corrupt, load_of
 from orchestrator.stores.wrapper import StoreWrapper
 
 log = logging.getLogger("orchestrator")
@@ -167,6 +169,28 @@ class Values:
             return self._text(_plain(text), _about_fault(run_id)) if text else text
         except EncryptionKeyMissing as error:
             return f"(not stored: it cannot be encrypted, because key {error.key_id!r} is missing)"
+
+    # -- notes ---------------------------------------------------------------------------------
+
+    def note(self, note: Note) -> Note:
+        """Return a note, encoded as one text; its id, step and time stay clear."""
+        if note.text.startswith(f"{MARK} "):
+            return note  # copied without its key
+        text = self._text(_plain([note.text, note.score, note.name, note.by]), _about_note(note))
+        return replace(note, text=text, score=None, name="", by="")
+
+    def written(self, note: Note) -> Note:
+        """Return a note, decoded. One whose key is missing has a text that names the key."""
+        try:
+            if not note.text.startswith(f"{MARK} "):
+                self._check_clear()
+                return note
+            text, score, name, by = json.loads(self._clear(note.text, _about_note(note)))
+        except EncryptionKeyMissing as error:
+            return replace(note, text=encrypted_with(error.key_id))
+        except (Damaged, ValueError):
+            return replace(note, text="(encrypted, and damaged)", score=None, name="", by="")
+        return replace(note, text=text, score=score, name=name, by=by)
 
     # -- questions, messages, schedules --------------------------------------------------------
 
@@ -327,6 +351,10 @@ def _about_message(run_id: str, body: Mapping[str, object]) -> About:
     return {"kind": "message", "run_id": run_id, "type": kind if isinstance(kind, str) else ""}
 
 
+def _about_note(note: Note) -> About:
+    return {"kind": "note", "run_id": note.run, "name": note.id, "seq": str(note.step)}
+
+
 def _about_schedule(one: Schedule) -> About:
     return {"kind": "schedule", "name": one.name, "graph": one.graph}
 
@@ -379,6 +407,7 @@ class CodedStore(StoreWrapper):
             raise InvalidValue(f"store {inner.url} has a codec already: give one of them", where="codec")
         super().__init__(inner)
         self._values = Values(codec)
+        self._load = load_of(inner)
         self._clear_runs: OrderedDict[str, int] = OrderedDict()
         """Run that started before the codec was set -> number of its first records that are known to be clear."""
 
@@ -394,7 +423,8 @@ class CodedStore(StoreWrapper):
         if info.fault:
             row = replace(row, fault=self._values.fault(run_id, info.fault))
         try:
-            await self.inner.create(replace(new, info=row, records=coded))
+            notes = [self._values.note(one) for one in new.notes]
+            await self.inner.create(replace(new, info=row, records=coded, notes=notes))
         except RunExists:
             # When repeated, the same records are encoded to other bytes: the inner store cannot compare them.
             if lease is None or not await self._is_same(run_id, records, 0, lease.token):
@@ -441,10 +471,27 @@ class CodedStore(StoreWrapper):
             stored = await self.inner.read(run_id, after=after, upto=upto, limit=limit)
         except StoreCorrupt as error:
             raise self._partly(run_id, error) from error
+        return await self._decoded(run_id, after, stored)
+
+    async def _decoded(self, run_id: str, after: int, stored: Sequence[Record]) -> list[Record]:
         known = self._clear_before(run_id, after, stored)
         if known is not None:
             self._check_clear(run_id, stored, await self.inner.read(run_id, after=known, upto=after))
         return self._values.records(run_id, stored)
+
+    async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+        """See `Loading`."""
+        try:
+            found = await self._load(run_id, after=after, upto=upto)
+        except StoreCorrupt as error:
+            raise self._partly(run_id, error) from error
+        kept = found.snapshot
+        data = None if kept is None else self._values.folded(run_id, *kept)
+        if kept is not None and data is None:  # its snapshot is not used: all records are read
+            return await self.load(run_id, after=0, upto=upto)
+        kept = None if kept is None or data is None else (kept[0], data)
+        records = await self._decoded(run_id, after or (0 if kept is None else kept[0]), found.records)
+        return StoredRun(self._values.row(found.info), kept, records)
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         try:
@@ -541,7 +588,7 @@ class CodedStore(StoreWrapper):
     async def copy(self, run_id: str, to: Store) -> None:
         await copy_run(self, run_id, to)
 
-    # -------------------------------------------------------------------- messages, schedules
+    # ------------------------------------------------------------- messages, notes, schedules
 
     async def post(self, run_id: str, body: JsonObject, *, key: str | None = None) -> int:
         return await self.inner.post(run_id, self._values.body(run_id, body), key=key)
@@ -569,6 +616,15 @@ class CodedStore(StoreWrapper):
                 continue
             found.append(message or replace(one, body={"type": "damaged"}))
         return found
+
+    async def add_note(self, note: Note, *, most: int) -> None:
+        await self.inner.add_note(self._values.note(note), most=most)
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return [self._values.written(note) for note in await self.inner.notes(run_id)]
+
+    def notes_now(self, run_id: str) -> list[Note]:
+        return [self._values.written(note) for note in self.inner.notes_now(run_id)]
 
     async def put_schedule(self, schedule: Schedule) -> None:
         await self.inner.put_schedule(self._values.schedule(schedule))

@@ -9,7 +9,7 @@ from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
-from orchestrator.stores.rows import NOTICE
+from orchestrator.stores.rows import MAX_NOTES, NOTICE
 from orchestrator.stores.shared import graphs_named, whole_row
 
 _AT_ONCE = 1000
@@ -44,7 +44,7 @@ async def copy_store(
     *,
     start_schedules: bool = False,
 ) -> Copied:
-    """Copy every run of a store, with graphs and unread messages, every schedule, and the memory into another one.
+    """Copy all runs of a store, with graphs, notes and unread messages, all schedules, and the memory into another one.
 
     Each run is copied in one write, so an interrupted copy leaves whole runs, and continues where it stopped when
     repeated. A run that is driven meanwhile is copied up to its current record; copying again brings the rest. Leases,
@@ -97,9 +97,14 @@ async def _copy_schedules(source: Store, to: Store, *, start: bool) -> dict[str,
 
 
 async def _copy_items(source: Store, to: Store) -> tuple[int, tuple[str, ...]]:
-    """Copy the memory; return how many items were added, and the names of those that differ."""
+    """Copy the memory, and proofs of deletions; return how many items of memory were added, and which ones differ."""
     added, differing = 0, []
     after: tuple[str, str] | None = None
+    while page := await source.items("audit", after=after, limit=_AT_ONCE):
+        for item in page:
+            await to.add_item("audit", item)
+        after = page[-1].place
+    after = None
     while page := await source.items("memory", after=after, limit=_AT_ONCE):
         for item in page:
             if await to.add_item("memory", item):
@@ -140,7 +145,7 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
     except RunUnknown:
         there = None
     if there is None:
-        await to.create(NewRun(await whole_row(source, info), records))
+        await to.create(NewRun(await whole_row(source, info), records, notes=await source.notes(run_id)))
         kind = "runs"
     elif there.head > info.head or await to.read(run_id, upto=there.head) != records[: there.head]:
         return "differing"
@@ -162,6 +167,9 @@ async def _copy(source: Store, run_id: str, to: Store, graphs: set[str]) -> str:
         kind = "extended"
     else:
         kind = "skipped"
+    if kind != "runs":
+        for note in await source.notes(run_id):  # those that were written since; an added one is not added again
+            await to.add_note(note, most=MAX_NOTES)
     for message in await source.inbox([run_id]):  # repeated, each message is added once
         if message.body.get("type") != NOTICE and info.status not in FINAL:
             await to.post(run_id, message.body, key=f"copy of {message.id} in {source.url}")

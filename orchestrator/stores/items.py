@@ -1,7 +1,8 @@
 """Items: named JSON values that a store keeps in addition to its runs.
 
-An item is in one of two areas, `memory` (what `ctx.memory` keeps) and `cache` (results of cached nodes). It has a
-namespace, which is a tuple of names, and a key. Items belong to no run: they stay when a run is deleted.
+An item is in one of three areas: `memory` (what `ctx.memory` keeps), `cache` (results of cached nodes), and `audit`
+(proofs of deletions, and names of exports). It has a namespace, which is a tuple of names, and a key. Items belong to
+no run: a store keeps them when it deletes one.
 
 Times are those of the store's clock. An expired item no longer exists for any method but `prune_items`,
 which removes it; stores also remove some expired items with each write.
@@ -25,13 +26,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from msgspec import Struct
+
 from orchestrator.errors import InvalidValue, MemoryFull
 from orchestrator.stores.requests import words
 
-Area: TypeAlias = Literal["memory", "cache"]
+Area: TypeAlias = Literal["memory", "cache", "audit"]
 Namespace: TypeAlias = tuple[str, ...]
 
-AREAS: tuple[Area, ...] = ("memory", "cache")
+AREAS: tuple[Area, ...] = ("memory", "cache", "audit")
 
 MAX_TERMS = 64
 """Maximum number of words of a search; the others are ignored."""
@@ -68,8 +71,7 @@ class Item:
         return namespace_text(self.namespace), self.key
 
 
-@dataclass(frozen=True, slots=True)
-class FoundItem:
+class FoundItem(Struct, frozen=True):
     """An item that a search found."""
 
     item: Item
@@ -86,8 +88,7 @@ class ItemWrite:
     """The idempotency key of the call."""
 
 
-@dataclass(frozen=True, slots=True)
-class ItemUsage:
+class ItemUsage(Struct, frozen=True):
     """The size of an area."""
 
     items: int = 0
@@ -324,8 +325,7 @@ def terms_of(text: str) -> list[str]:
     return [*dict.fromkeys(words(text))][:MAX_TERMS]
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """The facts about an item with one of the words on which its score depends."""
 
     place: tuple[str, str]

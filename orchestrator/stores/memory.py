@@ -11,10 +11,11 @@ import json
 import math
 import os
 from bisect import bisect_right, insort
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from heapq import nsmallest
+from operator import gt, lt
 from threading import RLock
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -26,6 +27,7 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import Finding, Schedule, Store
 from orchestrator.stores.fair_claims import Selection, Turns, take_turns
 from orchestrator.stores.items import (
+    AREAS,
     Area,
     FoundItem,
     Item,
@@ -56,17 +58,20 @@ from orchestrator.stores.rows import (
     Holder,
     Lease,
     Message,
+    Note,
     OpenQuestion,
     Page,
     QuestionPage,
     RunInfo,
     RunTotals,
     WaitingQuestion,
+    in_time,
 )
 from orchestrator.stores.shared import (
     DIED,
     STEP_LANDED,
     UNLISTED,
+    SortKey,
     check_append,
     check_key,
     check_new,
@@ -75,18 +80,21 @@ from orchestrator.stores.shared import (
     graph_unknown,
     is_released,
     moved,
+    notes_full,
     out_of_reach,
     page_cursor,
     parse_cursor,
     parse_question_cursor,
+    parse_sorted_cursor,
     question_cursor,
     read_record,
     retry_delay,
+    sorted_cursor,
     store_closed,
     taken_over,
     too_large,
 )
-from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in
+from orchestrator.stores.statistics import By, Groups, StatsRow, failed_in, used_in
 from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -112,6 +120,8 @@ class MemoryRun:
     taken: int = 0
     """Head of the run when the lease was taken."""
     archived: Archived | None = None
+    notes: dict[str, Note] = field(default_factory=dict)
+    """By id."""
 
     def release(self) -> None:
         """Record that the run's drive released its lease."""
@@ -390,8 +400,8 @@ class MemoryItems:
     _lock: RLock
 
     def __init__(self) -> None:
-        self._areas: dict[Area, dict[_Place, Item]] = {"memory": {}, "cache": {}}
-        self._first_end: dict[Area, float] = {"memory": math.inf, "cache": math.inf}
+        self._areas: dict[Area, dict[_Place, Item]] = {area: {} for area in AREAS}
+        self._first_end: dict[Area, float] = dict.fromkeys(AREAS, math.inf)
         """Area -> time before which no item of it expires."""
         self._item_writes: dict[str, dict[str, bool]] = {}
         """Id of each run -> key of each call that wrote, and whether there was an item before."""
@@ -572,6 +582,7 @@ class MemoryStore(MemoryItems):
             row = info.changed(labels=dict(info.labels)) if info.labels else info
             run = MemoryRun(row, next(self._numbers), encoded)
             run.totals, run.questions = info.totals, in_order(info.questions or ())
+            run.notes = {note.id: note for note in new.notes}
             if lease is not None:
                 run.token, run.holder = lease.token, lease.holder
                 self._holders.hold(lease.holder, lease.owner, new.ttl)
@@ -658,29 +669,66 @@ class MemoryStore(MemoryItems):
         return {run_id: (info.head, info.status) for run_id, info in found.items()}
 
     async def runs(self, query: RunQuery) -> Page:
-        statuses, wanted, limit = query.statuses, query.words, max(query.limit, 1)
-        found: list[RunInfo] = []
-        cursor: str | None = None
+        query.check_sort()
         with self._lock:
-            present = self._holders.present() if statuses and "interrupted" in statuses else set()
-            compared, start = query.comparisons(), 0
+            if query.sort == "started" and not query.ascending:
+                return self._newest(query)
+            return self._sorted(query)
+
+    def _newest(self, query: RunQuery) -> Page:
+        """Return a page of the runs, the newest first."""
+        limit, start, fits = max(query.limit, 1), 0, self._filter(query)
+        if query.after is not None:
+            created, number = parse_cursor(query.after)
+            start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
+        runs = (self._runs[self._order[index][2]] for index in range(start, len(self._order)))
+        found = [*itertools.islice(filter(fits, runs), limit + 1)]
+        last = found[limit - 1] if len(found) > limit else None
+        cursor = None if last is None else page_cursor(last.info.created, last.number)
+        return Page(tuple(map(self._info, found[:limit])), cursor)
+
+    def _sorted(self, query: RunQuery) -> Page:
+        """Return a page of the runs in another order: sorting keeps the newest of equal ones first."""
+        limit, sort, key_of = max(query.limit, 1), query.sort, _SORTED[query.sort]
+        found = [*filter(self._filter(query), (self._runs[run_id] for *_, run_id in self._order))]
+        if sort == "started":
+            place = None if query.after is None else parse_cursor(query.after)
+            found = [run for run in reversed(found) if place is None or (run.info.created, run.number) > place]
+        else:
             if query.after is not None:
-                created, number = parse_cursor(query.after)
-                start = bisect_right(self._order, (-created, -number, "\U0010ffff"))
-            for index in range(start, len(self._order)):
-                run = self._runs[self._order[index][2]]
-                if statuses is not None and run.info.status not in statuses:
-                    free = run.token is None or run.holder not in present
-                    if not (run.info.status == "running" and "interrupted" in statuses and free):
-                        continue
-                if not _fits(run, query, compared, wanted):
-                    continue
-                if len(found) == limit:
-                    last = self._runs[found[-1].run_id]
-                    cursor = page_cursor(last.info.created, last.number)
-                    break
-                found.append(self._info(run))
-        return Page(tuple(found), cursor)
+                value, *behind = parse_sorted_cursor(sort, query.after)
+                before = gt if query.ascending else lt
+                found = [
+                    run
+                    for run in found
+                    if before(key_of(run.info), value)
+                    or (key_of(run.info) == value and [run.info.created, run.number] < behind)
+                ]
+            found.sort(key=lambda run: key_of(run.info), reverse=not query.ascending)
+        cursor = None
+        if len(found) > limit:
+            info, number = found[limit - 1].info, found[limit - 1].number
+            created = info.created
+            cursor = (
+                page_cursor(created, number)
+                if sort == "started"
+                else sorted_cursor(sort, key_of(info), created, number)
+            )
+        return Page(tuple(map(self._info, found[:limit])), cursor)
+
+    def _filter(self, query: RunQuery) -> Callable[[MemoryRun], bool]:
+        """Return a function that tells whether a run matches a query."""
+        statuses, compared, wanted = query.statuses, query.comparisons(), query.words
+        present = self._holders.present() if statuses and "interrupted" in statuses else set()
+
+        def fits(run: MemoryRun) -> bool:
+            if statuses is not None and run.info.status not in statuses:
+                free = run.token is None or run.holder not in present
+                if not (run.info.status == "running" and "interrupted" in statuses and free):
+                    return False
+            return _fits(run, query, compared, wanted)
+
+        return fits
 
     def cursor_before(self, created: float) -> str:
         """See `Placing`."""
@@ -885,6 +933,27 @@ class MemoryStore(MemoryItems):
         with self._writing():
             return self._schedules.pop(name, None) is not None
 
+    # --------------------------------------------------------------------------------- notes
+
+    async def add_note(self, note: Note, *, most: int) -> None:
+        with self._writing():
+            notes = self._run(note.run).notes
+            if note.id not in notes:
+                if len(notes) >= most:
+                    raise notes_full(note.run, most)
+                notes[note.id] = note
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return self.notes_now(run_id)
+
+    def notes_now(self, run_id: str) -> list[Note]:
+        with self._lock:
+            return in_time(self._run(run_id).notes.values())
+
+    async def delete_note(self, run_id: str, note: str) -> bool:
+        with self._writing():
+            return self._run(run_id).notes.pop(note, None) is not None
+
     # ------------------------------------------------------------------------------- archive
 
     async def ended(self, *, before: float | None = None, after: str | None = None, limit: int = 500) -> Page:
@@ -1044,8 +1113,21 @@ def _fits(run: MemoryRun, query: RunQuery, compared: Sequence[Comparison], wante
         and all(one.fits(info) for one in compared)
         and (query.failed_tool is None or failed_in(run.totals, query.failed_tool))
         and (query.waiting is None or (info.waiting > 0) is query.waiting)
+        and (query.diverged is None or info.diverged is query.diverged)
+        and (query.replays or info.parent is None or info.parent.relation != "replay")
+        and all(used_in(run.totals, kind, name) for kind, name in query.parts)
         and (wanted is None or contains(wanted, info.input, info.output, *info.labels, *info.labels.values()))
     )
+
+
+_SORTED: dict[str, Callable[[RunInfo], SortKey]] = {
+    "started": lambda info: info.created,
+    "updated": lambda info: info.updated,
+    "duration": lambda info: 0.0 if info.usage is None else info.usage.seconds,
+    "cost": lambda info: 0.0 if info.usage is None else info.usage.cost,
+    "status": lambda info: info.status,
+    "graph": lambda info: info.graph,
+}
 
 
 def in_order(questions: Iterable[OpenQuestion]) -> tuple[OpenQuestion, ...]:

@@ -21,9 +21,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orchestrator.stores.rows import Finding
 from orchestrator.values import MAX_RECORD_BYTES
@@ -45,8 +46,7 @@ _PLACES = re.compile(rb"~(?:[0-9]{1,15}\+[0-9]{1,15}(?:,[0-9]{1,15}\+[0-9]{1,15}
 _DIGEST = re.compile(rb"sha256:([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Struct, frozen=True):
     """A position in a skeleton where a payload was."""
 
     at: int
@@ -143,8 +143,7 @@ _REPEATED = 16 << 20
 """Maximum bytes of repeated payloads in the records of one read; beyond it, records are not assembled."""
 
 
-@dataclass(frozen=True, slots=True)
-class Parted:
+class Parted(Struct, frozen=True):
     """A record whose payloads are not inserted, so that each is in memory only once."""
 
     pieces: Sequence[bytes]
@@ -251,12 +250,13 @@ def shown(digest: object) -> str:
 
 def size_of(rows: Iterable[tuple[int, int, bytes]], payloads: Payloads) -> int:
     """Return the number of bytes of rows to be stored, with their payloads."""
-    size = sum(len(data) for _, _, data in rows)
-    return size + sum(map(len, payloads.values())) if payloads else size
+    size = sum(map(len, payloads.values()))
+    for _, _, data in rows:
+        size += len(data)
+    return size
 
 
-@dataclass(frozen=True, slots=True)
-class Disorder:
+class Disorder(Struct, frozen=True):
     """Inconsistent rows. Runs are given by number."""
 
     unnoted: dict[int, set[bytes]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import unquote
 
 from orchestrator.errors import StoreError
@@ -40,6 +41,11 @@ def file_of(url: str) -> str | None:
     if not separator:
         raise StoreError(f"store URL {shown!r} has no scheme; write `sqlite:///{shown}` for a file")
     raise StoreError(f"store URL {shown!r}: {scheme!r} is not among the schemes of this version; write {_FORMS}")
+
+
+def beside(file: Path) -> list[Path]:
+    """Return the paths of the files that SQLite keeps beside the file of a store, and deletes."""
+    return [file.with_name(f"{file.name}-{end}") for end in ("wal", "shm", "journal")]
 
 
 def is_database(url: str) -> bool:

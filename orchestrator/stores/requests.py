@@ -14,7 +14,8 @@ import unicodedata
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from operator import eq, ge, lt
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 if TYPE_CHECKING:
     from orchestrator.json import JsonObject
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.status import Relation
     from orchestrator.stores.fair_claims import Turns
     from orchestrator.stores.owner import Owner
-    from orchestrator.stores.rows import Lease, OpenQuestion, RunInfo, RunSummary, RunTotals
+    from orchestrator.stores.rows import Lease, Note, OpenQuestion, RunInfo, RunSummary, RunTotals
 
 
 _ASCII_WORD = re.compile("[a-z0-9]+")
@@ -87,6 +88,8 @@ class NewRun:
     """The lease that the run starts with."""
     ttl: float = 30.0
     """Seconds that the lease lasts without a heartbeat of its holder."""
+    notes: Sequence[Note] = ()
+    """The run's notes, of a run that comes from another store."""
 
 
 @dataclass(slots=True)  # one is created for each write, and a frozen one takes three times as long
@@ -143,7 +146,10 @@ class Comparison(NamedTuple):
     def fits(self, info: RunInfo) -> bool:
         """Return True if a row in memory matches."""
         found = self.value_of(info)
-        return found is not None and bool(found >= self.value if self.sql.endswith(">=") else found == self.value)
+        return found is not None and _OPERATORS[self.sql.rpartition(" ")[2]](found, self.value)
+
+
+_OPERATORS: dict[str, Callable[[Any, Any], bool]] = {"=": eq, ">=": ge, "<": lt}
 
 
 _COMPARED: dict[str, tuple[str, Callable[[RunInfo], Any]]] = {
@@ -151,14 +157,20 @@ _COMPARED: dict[str, tuple[str, Callable[[RunInfo], Any]]] = {
     "parent": ("runs.parent =", lambda info: info.parent and info.parent.run_id),
     "relation": ("runs.relation =", lambda info: info.parent and info.parent.relation),
     "since": ("runs.updated >=", lambda info: info.updated),
+    "begun_since": ("runs.created >=", lambda info: info.created),
+    "begun_before": ("runs.created <", lambda info: info.created),
 }
 """Name of a filter -> the value of a row that it compares, in SQL and in memory. All stores use these filters from this
 table. A column of the summary is `(SELECT steps FROM summaries WHERE run = runs.id) >=`."""
 
 
+Sort: TypeAlias = Literal["started", "updated", "duration", "cost", "status", "graph"]
+"""What the list of runs is sorted by; see `RunQuery.sort`."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunQuery:
-    """Filters of the list of runs, and the page of it; see `Store.runs`. None: any."""
+    """Filters of the list of runs, its order, and the page of it; see `Store.runs`. None: any."""
 
     status: Collection[str] | str | None = None
     """A status or several. `interrupted` matches the runs that are `running` in the journal and whose lease no living
@@ -177,10 +189,30 @@ class RunQuery:
     everything else separates words. A string without a word finds nothing. Stores read it by `words`."""
     since: float | None = None
     """Unix seconds: the run was created or written to (`updated`) at this time or later."""
+    begun_since: float | None = None
+    """Unix seconds: the run was created at this time or later."""
+    begun_before: float | None = None
+    """Unix seconds: the run was created before this time."""
     waiting: bool | None = None
     """True: the run has open questions; False: it has none."""
     failed_tool: str | None = None
     """The name of a tool of which a call failed, by the run's totals; "" and `*` match any tool."""
+    model: str | None = None
+    """The name of a model that the run called, by its totals."""
+    tool: str | None = None
+    """The name of a tool that the run called, by its totals."""
+    node: str | None = None
+    """The name of a node of which a step ran, by the run's totals; in subgraphs `OUTER/INNER`."""
+    diverged: bool | None = None
+    """True: the run is a replay that diverged (`RunInfo.diverged`); False: it is no such run."""
+    replays: bool = True
+    """False: replays are left out."""
+    sort: Sort = "started"
+    """What the list is sorted by: `started` and `updated` are the times, `duration` and `cost` those of the run's usage
+    (0 if it is unknown), `status` (that of the journal) and `graph` are compared as text. Among equals the newest run
+    comes first. Only `started` is in the order of an index: the others read a few columns of every run that matches."""
+    ascending: bool = False
+    """True: the smallest comes first; with `started`, the oldest run."""
     after: str | None = None
     """The cursor of the previous page; None: the first page."""
     limit: int = 50
@@ -211,6 +243,21 @@ class RunQuery:
             for name, (sql, value_of) in _COMPARED.items()
             if (value := getattr(self, name)) is not None and name not in without
         ]
+
+    @property
+    def parts(self) -> list[tuple[str, str]]:
+        """Return the parts that the run's totals must have: `model`, `tool` or `node`, and a name."""
+        found = (("model", self.model), ("tool", self.tool), ("node", self.node))
+        return [(kind, name) for kind, name in found if name is not None]
+
+    def check_sort(self) -> None:
+        """Check `sort`.
+
+        Raises:
+            ValueError: runs cannot be sorted by it.
+        """
+        if self.sort not in get_args(Sort):
+            raise ValueError(f"{self.sort!r}: runs are sorted by {', '.join(get_args(Sort))}")
 
     @property
     def words(self) -> list[str] | None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from msgspec import Struct
 
 from orchestrator.errors import Archived
 from orchestrator.json import JsonObject
@@ -14,6 +17,7 @@ from orchestrator.values import MAX_NAME, cut, shown_labels
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
+    from orchestrator.kernel.records import Record
 
 MAX_TEXT = 2000
 """Maximum number of characters of a text in `RunSummary`."""
@@ -51,6 +55,18 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayFacts:
+    """What lists of runs show of a replay."""
+
+    diverged: bool = False
+    """True if it made a request that the replayed run did not make. It may have ended there, or gone on."""
+    calls: int = 0
+    """Calls of models and tools whose results came from the replayed run; the next two are what they had used."""
+    tokens: int = 0
+    cost: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The summary of a run in lists: short texts, and its usage. Texts have at most 2,000 characters.
 
@@ -58,7 +74,7 @@ class RunSummary:
     """
 
     error: str = ""
-    """The error of a failed run."""
+    """The error of a failed run; of a replay that ended where it diverged, the reason."""
     input: str = ""
     """The value of the graph's input field, as text."""
     output: str = ""
@@ -68,6 +84,8 @@ class RunSummary:
     """A fork counts only its own usage; None if unknown: the run was last written by an earlier version."""
     steps: int = 0
     """Steps that completed; a fork counts only its own."""
+    replay: ReplayFacts | None = None
+    """None: it is no replay, or was last written by an earlier version."""
 
     def facts(self) -> dict[str, Any]:
         """Return the fields of a row, by name."""
@@ -78,11 +96,11 @@ class RunSummary:
             "question": self.question,
             "usage": self.usage,
             "steps": self.steps,
+            "replay": self.replay,
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Total:
+class Total(Struct, frozen=True):
     """The usage of a run in one node: its steps, or calls of one model or tool."""
 
     node: str
@@ -102,8 +120,7 @@ class Total:
     """Duration of the calls, or of the steps without waiting for answers."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTotals:
+class RunTotals(Struct, frozen=True):
     """The usage of a run, by node and by the models and tools that its nodes called. A fork counts only its own.
 
     The usage of runs of graphs that it called as tools is in their totals, not in its own.
@@ -181,6 +198,18 @@ class RunInfo:
     """Passed to `Store.create`. Rows that are read do not have them, see `Store.questions`; None: unknown."""
     archived: Archived | None = field(default=None, compare=False, repr=False)
     """The object that contains the records, if they are not in the store."""
+    replay: ReplayFacts | None = None
+    """See `RunSummary`."""
+
+    @property
+    def diverged(self) -> bool:
+        """Return True if the run is a replay that made a request that the replayed run did not make."""
+        return self.replay is not None and self.replay.diverged
+
+    @property
+    def ended_diverged(self) -> bool:
+        """Return True if it ended there by itself: its status is `cancelled`, but nobody cancelled it."""
+        return self.diverged and self.status == "cancelled" and bool(self.error)
 
     @property
     def driver(self) -> str:
@@ -213,6 +242,7 @@ class RunInfo:
             "seconds": None if usage is None else usage.seconds,
             "usage": None if usage is None else usage.model_dump(mode="json"),
             "parent": None if self.parent is None else asdict(self.parent),
+            "diverged": self.diverged,
             "deaths": self.deaths,
             "retry_at": self.retry_at,
             "fault": self.fault,
@@ -223,11 +253,21 @@ class RunInfo:
     @property
     def summary(self) -> RunSummary:
         """The summary, which the executor keeps up to date."""
-        return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps)
+        return RunSummary(self.error, self.input, self.output, self.question, self.usage, self.steps, self.replay)
 
     def changed(self, **changes: Any) -> RunInfo:
         """Return a copy with changed facts: `dataclasses.replace`, for rows that are written with each commit."""
         return RunInfo(**{**dict(zip(_INFO_FIELDS, _info_values(self), strict=True)), **changes})
+
+
+class StoredRun(Struct, frozen=True):
+    """What the state of a run is made from, as it was stored at one moment."""
+
+    info: RunInfo
+    snapshot: tuple[int, bytes] | None
+    """The number of the last record in the latest snapshot, and its data; None: there is none, or it was not read."""
+    records: list[Record]
+    """The records after it."""
 
 
 class _UsageWhenAsked:
@@ -255,6 +295,8 @@ class _UsageWhenAsked:
 def _usage_of(text: str) -> Usage | None:
     from orchestrator.graph.limits import Usage
 
+    if text.startswith('{"replay":') and '"steps":' not in text:
+        return None  # a replay whose usage is unknown
     try:
         return Usage.model_validate_json(text)
     except ValueError:
@@ -346,6 +388,82 @@ class Schedule:
     """Calls of tools up to this risk are approved by policy."""
     paused: bool = False
     """True if workers ignore it."""
+
+
+MAX_NOTES = 500
+"""Maximum number of notes of a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a person wrote about a run, or about one of its steps: a text, a score, or both. It never changes."""
+
+    run: str
+    """The run's id."""
+    step: int | None = None
+    """Number of the record that ended the step; None: the note is about the whole run."""
+    text: str = ""
+    score: float | None = None
+    name: str = ""
+    """What the score measures, such as `correctness`, or what kind of note it is."""
+    by: str = ""
+    """Who wrote it."""
+    at: float = 0.0
+    """When it was written, in Unix seconds."""
+    id: str = ""
+    """Unique among the notes of the run."""
+
+    def data(self) -> JsonObject:
+        """Return the note as plain JSON, without the run and without empty fields."""
+        found = asdict(self)
+        del found["run"]
+        return {name: value for name, value in found.items() if value not in (None, "")}
+
+
+_NOTE_FIELDS: Mapping[str, Any] = {
+    "step": int, "text": str, "score": int | float, "name": str, "by": str, "at": int | float, "id": str,
+}  # fmt: skip
+
+
+def finite(number: float) -> float:
+    """Return a number as a float.
+
+    Raises:
+        ValueError: it is infinite, not a number, or too large for a float.
+    """
+    try:
+        found = float(number)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ValueError("a finite number is expected")
+    return found
+
+
+def note_of(run_id: str, data: object) -> Note:
+    """Return a note from what `Note.data` returned.
+
+    Raises:
+        ValueError: it is no note; the argument is the reason.
+    """
+    if not isinstance(data, dict):
+        raise ValueError("a note is a JSON object")
+    found: dict[str, Any] = {}
+    for name, value in data.items():
+        kind = _NOTE_FIELDS.get(name)
+        if kind is None:
+            raise ValueError(f"this version has no field {name!r}")
+        if not isinstance(value, kind) or isinstance(value, bool):
+            raise ValueError(f"field {name!r}: its value is of the wrong type")
+        found[name] = value if kind in (int, str) else finite(value)
+    if not found.get("id") or found.get("at", -1.0) < 0 or not 0 < found.get("step", 1) < 1 << 32:
+        raise ValueError("a note needs `id` and `at`, and `step` is the number of a record")
+    return Note(run_id, **found)
+
+
+def in_time(notes: Iterable[Note]) -> list[Note]:
+    """Return notes in the order in which they were written."""
+    return sorted(notes, key=lambda note: (note.at, note.id))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from orchestrator.errors import GraphUnknown, InvalidValue, RunConflict, RunEnded, StoreCorrupt, StoreError, StoreTooNew
 from orchestrator.json import JsonObject
 from orchestrator.kernel.status import FINAL
-from orchestrator.stores.base import Relation, RunInfo, Store
+from orchestrator.stores.base import Loading, Relation, RunInfo, Store
 from orchestrator.stores.requests import Append, NewRun, RunQuery
-from orchestrator.stores.rows import NOTICE
+from orchestrator.stores.rows import NOTICE, StoredRun
 from orchestrator.values import MAX_RECORD_BYTES
 
 if TYPE_CHECKING:
@@ -152,6 +153,32 @@ def parse_cursor(cursor: str) -> tuple[float, int]:
         raise StoreError(f"{cursor!r} is not a page cursor; pass the `cursor` of the page before") from None
 
 
+SortKey: TypeAlias = float | str
+"""The value of a run by which a list is sorted."""
+
+
+def sorted_cursor(sort: str, key: SortKey, created: float, number: int) -> str:
+    """Return the cursor of a run in a list that is sorted by something else than `started`."""
+    return f"{sort}={key}|{page_cursor(created, number)}"
+
+
+def parse_sorted_cursor(sort: str, cursor: str) -> tuple[SortKey, float, int]:
+    """Parse a cursor of a sorted list of runs.
+
+    Raises:
+        StoreError: the string is not a cursor of a list that is sorted by this.
+    """
+    key, _, place = cursor.rpartition("|")
+    created, number = parse_cursor(place)
+    try:
+        if not key.startswith(f"{sort}="):
+            raise ValueError(key)
+        text = key.removeprefix(f"{sort}=")
+        return text if sort in ("status", "graph") else _time(text), created, number
+    except ValueError:
+        raise StoreError(f"{cursor!r} is not a page cursor of a list sorted by {sort}") from None
+
+
 def _time(text: str) -> float:
     """Parse a time in a cursor. NaN is not valid: it cannot be compared."""
     found = float(text)
@@ -221,6 +248,23 @@ def too_large(run_id: str, record: Record, data: bytes) -> StoreError:
     )
 
 
+def run_line(run_id: str, records: int, notes: Sequence[object]) -> JsonObject:
+    """Return the line of an export before the records of a run.
+
+    Args:
+        run_id: the run's id.
+        records: the number of its records.
+        notes: its notes, as `Note.data` returns them.
+    """
+    said = {"type": "run", "run_id": run_id, "records": records}
+    return {**said, "notes": [*notes]} if notes else said
+
+
+def notes_full(run_id: str, most: int) -> InvalidValue:
+    """Return the error for a run that has no room for another note."""
+    return InvalidValue(f"run {run_id!r} has {most:,} notes, the most that a run can have; delete one", where="notes")
+
+
 def json_object(text: object) -> JsonObject:
     """Return a JSON object; an empty one if the text is damaged, which matches nothing."""
     try:
@@ -247,6 +291,19 @@ def graph_unknown(digest: str, url: str) -> GraphUnknown:
     return GraphUnknown(f"store {url} has no graph {digest!r}; pass the graph itself, or copy its run again")
 
 
+def load_of(store: Store) -> Callable[..., Awaitable[StoredRun]]:
+    """Return the function that reads a run of a store: its `load` if it has one; see `Loading.load`."""
+    return store.load if isinstance(store, Loading) else partial(read_apart, store)
+
+
+async def read_apart(store: Store, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+    """Implement `Loading.load` with the methods of any store."""
+    info = await store.info(run_id)
+    kept = await store.snapshot(run_id, upto=upto) if after is None else None
+    after = after or (0 if kept is None else kept[0])
+    return StoredRun(info, kept, await store.read(run_id, after=after, upto=upto))
+
+
 async def copy_run(source: Store, run_id: str, to: Store) -> None:
     """Implement `Store.copy` with the other methods: graphs first, so that the run never appears without them."""
     info = await source.info(run_id)
@@ -257,7 +314,7 @@ async def copy_run(source: Store, run_id: str, to: Store) -> None:
         except GraphUnknown:
             continue  # `structure` and `content` both name graphs; only one of them may be stored
         await to.put_graph(name, data)
-    await to.create(NewRun(await whole_row(source, info), records))
+    await to.create(NewRun(await whole_row(source, info), records, notes=await source.notes(run_id)))
     for message in await source.inbox([run_id]):
         # notices concern observers of the other store's runs, and other messages of an ended run are never read
         if message.body.get("type") != NOTICE and info.status not in FINAL:
@@ -291,11 +348,19 @@ def _version_of(data: bytes) -> int:
     return version if isinstance(version, int) else 0
 
 
-def too_old(url: str, version: int, known: int) -> str:
-    """Return the message for a store that a development version before the first release wrote."""
+def too_old(url: str, version: int, oldest: int, newest: int) -> str:
+    """Return the message for a store that a development version before the first release wrote.
+
+    Args:
+        url: the store.
+        version: the version of its tables.
+        oldest: the oldest version that is read.
+        newest: the newest one.
+    """
     return (
         f"store {url} has schema version {version}, from before the first release; this version of the library reads "
-        f"only version {known}. Export its runs with the version that wrote it, and import them into a new store"
+        f"versions {oldest} to {newest}. Export its runs with the version that wrote it, and import them into a new "
+        f"store"
     )
 
 

@@ -7,10 +7,14 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
+from operator import add, not_
 from typing import Any, TypeAlias
 
+from msgspec import Struct
+
 from orchestrator.errors import InvalidValue
-from orchestrator.stores.rows import RunInfo, RunTotals, Total
+from orchestrator.stores.rows import ReplayFacts, RunInfo, RunTotals, Total
 from orchestrator.values import utc
 
 GROUPS = ("day", "graph", "model", "tool", "node")
@@ -56,9 +60,17 @@ class StatsRow:
     """Median of the seconds of the runs; None if no run has totals."""
     p95: float | None = None
     """95th percentile of the seconds of the runs."""
-    cache_savings: float = 0.0
+    cache_savings: float | None = 0.0
     """What providers' caches saved, in the currency of `cost`; a run includes the runs of graphs that it called as
-    tools. 0 if no price for cached tokens is known, and in groups by `model`, `tool` or `node`."""
+    tools. 0 if no price for cached tokens is known. None in groups by `model`, `tool` or `node`: it is known for whole
+    runs."""
+    unpriced: int = 0
+    """Runs that used tokens and have no cost: no price of their models is known, or they are free. In groups by
+    `model`, `tool` or `node`, those of this part of the run."""
+    replay_savings: float | None = 0.0
+    """What the calls had cost whose results replays took from the replayed runs; 0 and None as for `cache_savings`."""
+    replayed_calls: int | None = 0
+    """Number of these calls of models and tools; None as for `cache_savings`."""
 
     @property
     def failed_rate(self) -> float | None:
@@ -76,9 +88,18 @@ class StatsRow:
         """Input plus output tokens."""
         return self.input_tokens + self.output_tokens
 
+    def cost_text(self, amount: str) -> str:
+        """Return the cost as text: `amount`, at least `amount`, or that no price is known.
 
-@dataclass(frozen=True, slots=True)
-class By:
+        Args:
+            amount: the cost as text.
+        """
+        if not self.unpriced:
+            return amount
+        return f"≥ {amount}" if self.cost else "no price known"
+
+
+class By(Struct, frozen=True):
     """The definition of groups."""
 
     names: tuple[str, ...]
@@ -129,6 +150,12 @@ def failed_in(totals: RunTotals | None, tool: str) -> bool:
     """Return True if a call of a tool failed, as `Store.runs(failed_tool=)` defines it."""
     rows = () if totals is None else totals.rows
     return any(row.kind == "tool" and row.failed and (tool in ANY_TOOL or row.name == tool) for row in rows)
+
+
+def used_in(totals: RunTotals | None, kind: str, name: str) -> bool:
+    """Return True if a run called a model or a tool of this name, or ran a step of a node (`kind`)."""
+    rows = () if totals is None else totals.rows
+    return any(row.node == name if kind == "node" else (row.kind, row.name) == (kind, name) for row in rows)
 
 
 def numbers_of(totals: RunTotals) -> Numbers:
@@ -183,8 +210,10 @@ class Groups:
             self.add(values, info.status, None)
         elif not self.by.within:
             self.add(values, info.status, numbers_of(totals))
-            if info.usage is not None and (info.parent is None or info.parent.relation != "call"):
-                self.group(tuple(values.get(name) for name in self.by.names)).savings += info.usage.cache_savings
+            if info.parent is None or info.parent.relation != "call":
+                cache, replay = 0.0 if info.usage is None else info.usage.cache_savings, info.replay or ReplayFacts()
+                group = self.group(tuple(values.get(name) for name in self.by.names))
+                group.add_savings(cache, replay.cost, replay.calls)
         else:
             for key, numbers in parts_of(self.by, totals).items():
                 self.add({**values, **dict(zip(self.by.within, key, strict=True))}, info.status, numbers)
@@ -217,7 +246,8 @@ class Groups:
     def rows(self) -> list[StatsRow]:
         """Return the sums of all groups, sorted by the values of the groups."""
         keys = sorted(self._groups, key=lambda key: [(value is not None, value or "") for value in key])
-        return [self._groups[key].row(dict(zip(self.by.names, key, strict=True))) for key in keys]
+        whole = not self.by.within
+        return [self._groups[key].row(dict(zip(self.by.names, key, strict=True)), whole=whole) for key in keys]
 
 
 class Group:
@@ -226,10 +256,10 @@ class Group:
     def __init__(self) -> None:
         self._recent: list[Sequence[Any]] = []
         self._statuses: Counter[str] = Counter()
-        self._uncounted = 0
+        self._uncounted = self._unpriced = 0
         self._sums = [0] * 6
         self._costs, self._seconds = array("d"), array("d")
-        self.savings = 0.0
+        self._savings = (0.0, 0.0, 0)
 
     def add(self, numbers: Sequence[Any]) -> None:
         """Add a run: its status, then its `Numbers`. Further elements are ignored."""
@@ -242,7 +272,20 @@ class Group:
         self._statuses[status] += 1
         self._uncounted += 1
 
-    def add_many(self, status: str, whole: Sequence[int], costs: Sequence[float], seconds: Sequence[float]) -> None:
+    def add_savings(self, cache: float, replay: float, calls: int) -> None:
+        """Add what a run saved.
+
+        Args:
+            cache: by providers' caches, as a cost.
+            replay: by results from a replayed run, as a cost.
+            calls: number of calls whose results came from there.
+        """
+        so_far = self._savings
+        self._savings = so_far[0] + cache, so_far[1] + replay, so_far[2] + calls
+
+    def add_many(
+        self, status: str, whole: Sequence[int], costs: Sequence[float], seconds: Sequence[float], unpriced: int
+    ) -> None:
         """Add runs of one status.
 
         Args:
@@ -250,15 +293,23 @@ class Group:
             whole: the first six of `Numbers`, summed over all runs.
             costs: the cost of each.
             seconds: the seconds of each.
+            unpriced: number of those that used tokens and have no cost.
         """
         self._statuses[status] += len(seconds)
         self._sums = [so_far + more for so_far, more in zip(self._sums, whole, strict=True)]
+        self._unpriced += unpriced
         self._costs.extend(costs)
         self._seconds.extend(seconds)
 
-    def row(self, group: Mapping[str, str | None]) -> StatsRow:
-        """Return the sums as the row of a group. `group`: its value of each grouping, by name."""
+    def row(self, group: Mapping[str, str | None], *, whole: bool) -> StatsRow:
+        """Return the sums as the row of a group.
+
+        Args:
+            group: its value of each grouping, by name.
+            whole: whether it has whole runs, of which is known what they saved.
+        """
         self._take()
+        cache, replay, replayed = self._savings if whole else (None, None, None)
         seconds = sorted(self._seconds)
         calls, failed, tools, failed_tools, tokens_in, tokens_out = self._sums
         return StatsRow(
@@ -276,7 +327,10 @@ class Group:
             math.fsum(seconds),
             percentile(seconds, 50),
             percentile(seconds, 95),
-            self.savings,
+            cache,
+            self._unpriced,
+            replay,
+            replayed,
         )
 
     def _take(self) -> None:
@@ -290,8 +344,14 @@ class Group:
         self._statuses.update(status)
         whole = (calls, failed, tools, failed_tools, tokens_in, tokens_out)
         self._sums = [so_far + sum(column) for so_far, column in zip(self._sums, whole, strict=True)]
+        self._unpriced += unpriced_in(map(add, tokens_in, tokens_out), cost)
         self._costs.extend(cost)
         self._seconds.extend(seconds)
+
+
+def unpriced_in(tokens: Iterable[int], costs: Iterable[float]) -> int:
+    """Count the runs that used tokens and have no cost."""
+    return sum(map(bool, compress(tokens, map(not_, costs))))
 
 
 _AT_ONCE = 4096

@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeAlias, cast
 from orchestrator.errors import Archived, InvalidValue, StoreError
 from orchestrator.json import PIECE, canonical
 from orchestrator.kernel.status import FINAL
-from orchestrator.stores.base import Lease, Parent, RunInfo, Schedule
+from orchestrator.stores.base import Lease, Parent, RunInfo, RunSummary, Schedule
 from orchestrator.stores.payloads import LEAST, Parted, Payloads, split
-from orchestrator.stores.rows import MARK, MAX_TEXT, RunTotals, Total
+from orchestrator.stores.rows import MARK, MAX_TEXT, Note, ReplayFacts, RunTotals, Total, in_time, note_of
 from orchestrator.stores.shared import corrupt, graph_unknown, json_object, read_record, too_large
-from orchestrator.stores.statistics import By, Group, Groups, parts_by
+from orchestrator.stores.statistics import By, Group, Groups, parts_by, unpriced_in
 from orchestrator.values import MAX_RECORD_BYTES, cut, in_calendar
 
 if TYPE_CHECKING:
@@ -200,6 +200,28 @@ def schedule_of(name: str, next_at: object, data: object) -> Schedule:
         raise InvalidValue(str(error), where=name) from error
 
 
+def note_row(note: Note) -> tuple[str, float, str]:
+    """Return the columns `id`, `at` and `data` of a note."""
+    return note.id, note.at, canonical(note.data())
+
+
+def stored_note(run_id: str, name: str, data: object) -> Note | None:
+    """Return a note from its row; None if it is damaged."""
+    try:
+        note = note_of(run_id, json.loads(str(data)))
+    except (ValueError, RecursionError):
+        return None
+    return note if note.id == name else None
+
+
+def shown_notes(run_id: str, rows: Iterable[tuple[str, float, object]]) -> list[Note]:
+    """Return the notes of a run in the order in which they were written. A damaged one says so."""
+    return in_time(
+        stored_note(run_id, name, data) or Note(run_id, text="(damaged)", at=in_calendar(at), id=name)
+        for name, at, data in rows
+    )
+
+
 # ---------------------------------------------------------------------------------------------------- the row of a run
 
 RUN_COLUMNS: dict[str, type[str | float | int]] = {
@@ -307,6 +329,7 @@ def info_of(row: InfoRow, now: float) -> RunInfo:
         fault=row_text(row.fault),
         lease=lease_of(row.run_id, row.token, row.holder, row.owner, row.ttl, row.expires, now),
         archived=archived_of(row.archived),
+        replay=_replay_of(row.usage),
     )
 
 
@@ -372,7 +395,7 @@ class JournalRow(NamedTuple):
 JOURNAL_COLUMNS = ", ".join(JournalRow._fields)
 
 
-def check_beginning(run_id: str, row: JournalRow, started: Record) -> None:
+def check_beginning(run_id: str, row: JournalRow | InfoRow, started: Record) -> None:
     """Compare a run's row with its first record, unless that is encoded.
 
     Raises:
@@ -462,13 +485,49 @@ def fits(names: Sequence[Name], numbers: object) -> bool:
     return isinstance(numbers, bytes) and len(numbers) == _ROW.size * len(names)
 
 
-def savings_of(usage: object) -> float:
-    """Return what the provider's cache saved, from the stored usage of a run; 0 if it is missing or damaged."""
+def _savings_of(usage: object) -> tuple[float, float, int]:
+    """Return what a run saved, from its stored usage: see `Group.add_savings`. Zeros if it is missing or damaged."""
     try:
-        found = json.loads(usage).get("cache_savings", 0.0) if isinstance(usage, str) else 0.0
-        return float(found)
-    except (AttributeError, TypeError, ValueError, RecursionError):
-        return 0.0
+        found = json.loads(usage) if isinstance(usage, str) else {}
+        replay = found.get("replay") or {}
+        return float(found.get("cache_savings", 0.0)), float(replay.get("cost", 0.0)), int(replay.get("calls", 0))
+    except (AttributeError, TypeError, ValueError, RecursionError, OverflowError):
+        return 0.0, 0.0, 0
+
+
+def usage_text(summary: RunSummary) -> str | None:
+    """Return the column `usage` of a run: its usage as JSON, and the facts of a replay under the name `replay`."""
+    usage, replay = summary.usage, summary.replay
+    if replay is None:
+        return None if usage is None else usage.model_dump_json(exclude_defaults=True)
+    # with the number of steps even if it is 0, which tells a usage of nothing from none
+    spent = {} if usage is None else {"steps": usage.steps, **usage.model_dump(mode="json", exclude_defaults=True)}
+    return canonical({**spent, "replay": asdict(replay)})
+
+
+def _replay_of(usage: object) -> ReplayFacts | None:
+    """Return the facts of a replay from the column `usage`; None if there are none, or they are damaged."""
+    if not isinstance(usage, str) or '"replay":' not in usage:
+        return None
+    try:
+        found = json.loads(usage)["replay"]
+        numbers = int(found["calls"]), int(found["tokens"]), float(found["cost"])
+        return ReplayFacts(found["diverged"] is True, *numbers)
+    except (LookupError, TypeError, ValueError, RecursionError, OverflowError):
+        return None
+
+
+DIVERGED = '"diverged":true'
+"""A part of the column `usage` of the replays that diverged, and of no other run: users put no text into it."""
+
+
+def part_in_names(kind: str, name: str) -> str:
+    """Return the part of the column `names` that the runs have which used a model, a tool or a node.
+
+    Within a string of JSON quotes are escaped, so the part is found nowhere else.
+    """
+    text = json.dumps(name)
+    return f"[{text}," if kind == "node" else f',"{kind}",{text}]'
 
 
 class Columns:
@@ -492,6 +551,14 @@ class Columns:
         mine = [*parts]
         return self._sum(mine, 2), self._sum(mine, 3)
 
+    def tokens_of_each(self, parts: Iterable[int]) -> Sequence[int]:
+        """Return, for each run, the tokens of some parts."""
+        found = [0] * self._count
+        for at in parts:
+            for column in (2, 3):
+                found = list(map(add, found, self._whole[_CELLS * at + column :: self._width]))
+        return found
+
     def costs(self, parts: Iterable[int]) -> array[float]:
         """Return, for each run, the cost of some parts."""
         return self._added(parts, 4)
@@ -509,6 +576,27 @@ class Columns:
         for at in parts:
             found = array("d", map(add, found, self._real[_CELLS * at + column :: self._width]))
         return found
+
+
+_OF_RUN = 10
+"""Columns of a run in `add_runs`."""
+
+
+def add_runs(keys: Keys, rows: Iterable[tuple[Any, ...]]) -> None:
+    """Add whole runs.
+
+    Args:
+        keys: the groups.
+        rows: for each run its status, its `Numbers`, its stored usage if it saved anything, and `keys.columns`.
+    """
+    for row in rows:
+        group = keys.group_of(keys.about(row[_OF_RUN:]), ())
+        if row[1] is None:
+            group.add_uncounted(row[0])
+            continue
+        group.add(row)
+        if row[_OF_RUN - 1] is not None:
+            group.add_savings(*_savings_of(row[_OF_RUN - 1]))
 
 
 def add_parts(by: By, keys: Keys, rows: Iterable[tuple[Any, ...]]) -> None:
@@ -539,12 +627,13 @@ def _add_alike(by: By, keys: Keys, alike: dict[tuple[Any, ...], list[bytes]]) ->
     for (names, status, about), rows in alike.items():
         columns = Columns(names, rows)
         for part, places in parts_by(by, names).items():
-            group = keys.group_of(about, part)
-            group.add_many(
+            costs = columns.costs(places)
+            keys.group_of(about, part).add_many(
                 status,
                 (*columns.calls(places, "model"), *columns.calls(places, "tool"), *columns.tokens(places)),
-                columns.costs(places),
+                costs,
                 columns.seconds(places, by.seconds_of),
+                unpriced_in(columns.tokens_of_each(places), costs),
             )
     alike.clear()
 

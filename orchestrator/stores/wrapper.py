@@ -14,6 +14,7 @@ from orchestrator.stores.base import (
     Holder,
     Lease,
     Message,
+    Note,
     Page,
     Placing,
     Reopening,
@@ -162,6 +163,20 @@ class StoreWrapper:
 
     async def discard(self, ids: Sequence[int]) -> None:
         await self.inner.discard(ids)
+
+    # --------------------------------------------------------------------------------- notes
+
+    async def add_note(self, note: Note, *, most: int) -> None:
+        await self.inner.add_note(note, most=most)
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return await self.inner.notes(run_id)
+
+    def notes_now(self, run_id: str) -> list[Note]:
+        return self.inner.notes_now(run_id)
+
+    async def delete_note(self, run_id: str, note: str) -> bool:
+        return await self.inner.delete_note(run_id, note)
 
     # ----------------------------------------------------------------------------- schedules
 

@@ -10,9 +10,10 @@ import ast
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Literal, TypeAlias, Union
+
+from msgspec import Struct
 
 from orchestrator.errors import GraphError
 from orchestrator.graph.text.types import parse_type
@@ -41,17 +42,15 @@ _LONGEST = 500
 _WORDS = re.compile(r"[^\W\d][\w.]*")
 
 
-@dataclass(frozen=True, slots=True)
-class Documented:
+class Documented(Struct, frozen=True):
     """A parsed docstring."""
 
     text: str = ""
     """Text outside the sections about parameters, results and errors."""
-    parameters: Mapping[str, ParameterDoc] = field(default_factory=dict)
+    parameters: Mapping[str, ParameterDoc] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterDoc:
+class ParameterDoc(Struct, frozen=True):
     """Description of a parameter in a docstring."""
 
     description: str = ""

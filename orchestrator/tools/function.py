@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict, Unpack, o
 
 from orchestrator.graph.limits import Retry
 from orchestrator.spelling import checks_names
+from orchestrator.tools.foreign import foreign_tool
 from orchestrator.tools.result import Effect, Risk
 from orchestrator.tools.schema import Spec, spec_of, wants_of
 from orchestrator.tools.tool import Tool, checked
@@ -102,6 +103,7 @@ class _ToolOptions(TypedDict, total=False):
     timeout: float | None
     retry: Retry | None
     ends: bool | None
+    untrusted: bool | None
     group: str | None
     reconcile: Reconcile | None
     pool: Pool[Any] | None
@@ -123,6 +125,7 @@ def tool(
     timeout: float | None = None,
     retry: Retry | None = None,
     ends: bool | None = None,
+    untrusted: bool | None = None,
     group: str | None = None,
     reconcile: Reconcile | None = None,
     pool: Pool[object] | None = None,
@@ -132,7 +135,7 @@ def tool(
     With a tool instead of a function it returns a changed copy: `tool(add, name="plus")`.
 
     Args:
-        function: the function, method or tool; None when the decorator has options.
+        function: the function, method or tool, also one of another framework; None when the decorator has options.
         name: the name for models. Default: the function's name.
         description: what the tool does, for models. Default: the docstring.
         risk: what a call can do. Default: `dangerous`.
@@ -140,6 +143,7 @@ def tool(
         timeout: seconds that one call may take; None: no limit.
         retry: when the executor retries a failed call.
         ends: whether a successful call of the tool ends the agent's work.
+        untrusted: whether results contain text from outside, such as web pages or mails.
         group: the group that the tool belongs to.
         reconcile: receives the key of a call whose outcome a crash left unknown; returns its result, or None if the
             call did not happen.
@@ -161,6 +165,7 @@ def tool(
             "timeout": timeout,
             "retry": retry,
             "ends": ends,
+            "untrusted": untrusted,
             "group": group,
             "reconcile": reconcile,
             "pool": pool,
@@ -170,8 +175,9 @@ def tool(
     around = sys._getframe(2).f_locals  # of the caller; 1 is `checks_names`
 
     def wrap(function: Callable[..., object] | Tool, /) -> Tool:
-        if isinstance(function, Tool):
-            return function.with_(**given)
+        found = function if isinstance(function, Tool) else foreign_tool(function)
+        if found is not None:
+            return found.with_(**given)
         return FunctionTool(function, around=around, **given)
 
     return wrap if function is None else wrap(function)

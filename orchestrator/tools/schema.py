@@ -13,11 +13,11 @@ import types
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, NewType, Union, Unpack, get_args, get_origin, get_type_hints, is_typeddict
 
 import typing_extensions
+from msgspec import Struct
 from pydantic import TypeAdapter, ValidationError
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
@@ -36,8 +36,7 @@ _EMPTY = inspect.Parameter.empty
 REST = "**"
 
 
-@dataclass(frozen=True, slots=True)
-class Wants:
+class Wants(Struct, frozen=True):
     """Parameters of a tool's function, by their source."""
 
     given: tuple[inspect.Parameter, ...]
@@ -54,8 +53,7 @@ class Wants:
     """Parameters that receive the instance of the tool's pool."""
 
 
-@dataclass(frozen=True, slots=True)
-class Spec:
+class Spec(Struct, frozen=True):
     """Description and schema of a tool's function."""
 
     description: str
@@ -67,7 +65,7 @@ class Spec:
     """Defaults of parameters that are written as `Field(default=...)`."""
     returns: object = Any
     """The return type."""
-    names: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = {}
     """Argument -> parameter, where they differ: parameters with `Field(alias=...)`."""
 
     def type_of(self, name: str) -> TypeAdapter[Any] | None:

@@ -41,7 +41,7 @@ from orchestrator.graph.codec import Codec, explain, parts_of
 from orchestrator.graph.limits import Retry
 from orchestrator.graph.signatures import is_async, is_awaitable
 from orchestrator.graph.state import type_schema
-from orchestrator.json import JsonObject, digest
+from orchestrator.json import FrozenObject, JsonObject, digest, frozen
 from orchestrator.models.messages import Image
 from orchestrator.tools.result import (
     EFFECTS,
@@ -82,6 +82,7 @@ _CHANGEABLE = frozenset(
         "timeout",
         "retry",
         "ends",
+        "untrusted",
         "group",
         "reconcile",
         "max_shown",
@@ -179,6 +180,9 @@ class Tool:
     happen."""
     ends: bool = False
     """True if a successful call of the tool ends the agent's work."""
+    untrusted: bool = False
+    """True if its results contain text from outside (web pages, mails), which may try to instruct a model. Proofs
+    follow such results to calls that change something."""
     group: str | None = None
     """The group that it belongs to."""
     max_shown: int = SHOWN
@@ -299,6 +303,16 @@ class Tool:
         if written is not None:
             function |= {"parameters": written, "strict": True}
         return {"type": "function", "function": function}
+
+    @property
+    def offered(self) -> FrozenObject:
+        """The result of `to_param`, made again if name, description or parameters are others."""
+        made = self.name, self.description, self.parameters
+        known = self.__dict__.get("_offered")
+        if known is None or known[0] != made[:2] or known[1] is not made[2] or type(self).to_param is not Tool.to_param:
+            known = self.__dict__["_offered"] = made[:2], made[2], frozen(self.to_param())
+        found: FrozenObject = known[2]
+        return found
 
     @property
     def schema_digest(self) -> str:

@@ -18,6 +18,7 @@ from orchestrator.graph.names import RULE, is_name, plain_name
 from orchestrator.graph.outcome import FAILED, RESERVED
 from orchestrator.graph.reducers import Reducer
 from orchestrator.tasks import OwnTask
+from orchestrator.tools.foreign import foreign_tool
 from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
 from orchestrator.tools.tool import Tool
@@ -353,10 +354,10 @@ class _View(Toolbox):
 
 
 def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
-    """Return a tool unchanged, and a function or method as a tool.
+    """Return a tool unchanged, and a function, a method or a tool of another framework as a tool.
 
     Args:
-        thing: the tool, function or method.
+        thing: the tool, function or method, or an object of a framework that `foreign_tool` names.
         name: the tool's name. Default: its own name.
 
     Raises:
@@ -364,9 +365,10 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
         ValueError: the schema that it sets is faulty, see `Tool.check_schema`.
     """
     renamed: dict[str, Any] = {} if name is None else {"name": name}
-    if isinstance(thing, Tool):
-        thing.check_schema()
-        return thing.with_(**renamed) if renamed else thing
+    found = thing if isinstance(thing, Tool) else foreign_tool(thing)
+    if found is not None:
+        found.check_schema()
+        return found.with_(**renamed) if renamed else found
     if isinstance(thing, Reducer):
         raise TypeError(f"{thing!r} is a reducer of state fields, not a tool: use a function of your own")
     if isinstance(thing, type):
@@ -374,7 +376,10 @@ def as_tool(thing: Tool | Callable[..., Any], name: str | None = None) -> Tool:
     if hasattr(thing, "as_tool"):
         raise TypeError(f"{type(thing).__name__} is not a tool itself: use its .as_tool(name, description)")
     if not callable(thing):
-        raise TypeError(f"{thing!r} is not a tool: decorate it with @tool, or subclass Tool")
+        raise TypeError(
+            f"{thing!r} is not a tool: decorate it with @tool, or subclass Tool. Of other frameworks, tools of "
+            "LangChain and pydantic-ai and functions of the OpenAI Agents SDK are taken, and none that a provider runs"
+        )
     made = FunctionTool(thing, **renamed)
     made.check_schema()
     return made

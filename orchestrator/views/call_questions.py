@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from orchestrator.kernel import records as r
+from orchestrator.kernel.requests import Requests
 
 if TYPE_CHECKING:
     from orchestrator.kernel.question import Question
@@ -37,11 +38,12 @@ def context_of(records: Sequence[r.Record], question: str, call: Mapping[str, ob
         return ApprovalContext(0)
     tool, call_id = call.get("tool"), call.get("call_id")
     text, schema = "", None
+    requests = Requests(records[:at])
     for record in reversed(records[:at]):
         if isinstance(record, r.EffectSettled) and not text:
             text = _said(record.result, call_id)
         elif isinstance(record, r.EffectIntended) and record.kind == "model" and schema is None and tool is not None:
-            schema = _schema(record.request.get("tools"), tool)
+            schema = _schema(requests.offered(record), tool)
         if (text or not call_id) and (schema is not None or tool is None):
             break
     return ApprovalContext(records[at].seq, text, schema)

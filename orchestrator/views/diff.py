@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import OWN_PARTS, in_family, parts_of
 from orchestrator.kernel.records import Failure, Record
+from orchestrator.kernel.requests import Requests
 from orchestrator.views.causes import Causes
 from orchestrator.views.reader import read
 from orchestrator.views.run import Run
@@ -27,7 +28,6 @@ from orchestrator.views.run_diff import (
     RunDiff,
     figures_of,
     line_diff,
-    messages_of,
     request_lines,
     short,
     value_lines,
@@ -107,7 +107,7 @@ class ComparedRun:
     records: Sequence[Record]
     steps: dict[Place, TimelineRow]
     """In the order in which they started."""
-    messages: Mapping[str, Mapping[str, object]]
+    requests: Requests
     cut: bool
     """True if it is a replay that ended where it diverged: its missing rest is not a difference."""
     superseded: Superseded
@@ -116,6 +116,11 @@ class ComparedRun:
     """True if superseded attempts are left out of the comparison: one of the runs is a replay."""
     names: VersionNames | None = None
     """Names for the comparison of a run that moved to other versions."""
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The steps that a fork sent other requests for."""
+        return frozenset(fork.asked.activation for fork in self.run.machine.forks if fork.asked is not None)
 
     @classmethod
     def of(
@@ -162,7 +167,7 @@ class ComparedRun:
         for call in _calls_not_made(records):
             if call.intended.activation in rows.by_activation:
                 rows.by_activation[call.intended.activation].calls.append(call)
-        return cls(run, records, steps, messages_of(records), ended_diverged(records), superseded, counted, names)
+        return cls(run, records, steps, Requests(records), ended_diverged(records), superseded, counted, names)
 
     def number_of(self, call: JournaledCall) -> int:
         """Return the number of a call's attempt among the counted attempts of its step, from 1."""
@@ -230,9 +235,7 @@ def ended_diverged(records: Sequence[Record]) -> bool:
     """Return True if the records are those of a replay that ended where live calls would follow."""
     cancelled = next((record for record in reversed(records) if isinstance(record, r.Cancelled)), None)
     own = next((record.seq for record in reversed(records) if isinstance(record, r.Forked)), None)
-    if cancelled is None or own is None or cancelled.seq < own or cancelled.by != "replay":
-        return False
-    return cancelled.reason.startswith("diverged: ")
+    return cancelled is not None and own is not None and cancelled.seq >= own and cancelled.at_divergence
 
 
 def _unmake(rows: Sequence[TimelineRow], fork: r.Forked) -> None:
@@ -334,8 +337,18 @@ class StepPair:
                 continue
             if mine is None or theirs is None or request_of(mine) != request_of(theirs):
                 yield self._request(mine[0] if mine else None, theirs[0] if theirs else None)
-            else:
-                yield from self._result(mine[0], theirs[0])
+                continue
+            if self._sends_other(mine[0], theirs[0]):
+                yield self._request(mine[0], theirs[0])
+            yield from self._result(mine[0], theirs[0])
+
+    def _sends_other(self, mine: JournaledCall, theirs: JournaledCall) -> bool:
+        """Return True if a fork sent another request than its step made, which was the same in both runs."""
+        calls = tuple(zip((mine, theirs), self.reads, strict=True))
+        if not any(call.intended.activation in read.changed for call, read in calls):
+            return False
+        one, other = (request_lines(call.intended, read.requests) for call, read in calls)
+        return one != other
 
     def _made(self, row: TimelineRow, beside: TimelineRow, which: int) -> list[NumberedCall]:
         """Return the calls of a step, each with the number of its attempt among those that count.
@@ -364,7 +377,7 @@ class StepPair:
         if not self._texts:
             return ()
         lines = [
-            [] if call is None else request_lines(call.intended, read.messages)
+            [] if call is None else request_lines(call.intended, read.requests)
             for call, read in zip(both, self.reads, strict=True)
         ]
         return line_diff(*lines)

@@ -12,12 +12,13 @@ run's id for the agent itself, the activation for an agent inside it, and the ef
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeAlias
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Question, parts_of
+from orchestrator.kernel.requests import Requests
 from orchestrator.nodes.steps import Step
 from orchestrator.values import utc
 from orchestrator.views.events import Event
@@ -97,7 +98,7 @@ class Embedia:
         self._steps: dict[str, list[object]] = {}
         """Publisher -> its steps so far."""
         self._calls: dict[str, r.EffectIntended] = {}
-        self._messages: dict[str, Mapping[str, Any]] = {}
+        self._requests = Requests()
         self._questions: dict[str, Question] = {}
 
     def events_of(self, record: r.Record) -> list[EmbediaEvent]:
@@ -185,6 +186,7 @@ class Embedia:
     # -- calls -------------------------------------------------------------------------------------------------
 
     def _intended(self, record: r.EffectIntended) -> _Published:
+        self._requests.add(record)
         known = record.key in self._calls
         self._calls[record.key] = record
         if known:  # made again after a crash: the same call, published only once
@@ -193,7 +195,7 @@ class Embedia:
             kwargs = record.request.get("args", {})
             yield record.key, "ToolStart", {"name": record.name, "args": [], "kwargs": kwargs}
         elif record.kind == "model":
-            messages = self._messages_of(record.request)
+            messages = self._requests.whole(record).get("messages", ())
             for message in messages:
                 if message.get("role") == "system":
                     yield record.key, "ChatLLMInit", self._said("system", message.get("content", ""))
@@ -223,15 +225,6 @@ class Embedia:
             "tokens": None if self._count is None else _number(self._count(content)),
             "content": content,
         }
-
-    def _messages_of(self, request: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-        """Return a request's messages in full: it contains earlier ones as references."""
-        found = []
-        for message in request.get("messages", ()):
-            if "digest" in message:
-                self._messages[message["digest"]] = message
-            found.append(self._messages.get(message.get("ref", ""), message))
-        return found
 
     # -- questions ---------------------------------------------------------------------------------------------
 

@@ -9,11 +9,13 @@ from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 
-from orchestrator.kernel.records import RECORD_TYPES, Record, RunStarted, record_from_fields
+from orchestrator.kernel.records import RECORD_TYPES, Record, RunStarted, as_json, record_from_fields
 
 LIVE_TYPES = ("step_started", "token", "reset", "progress", "emitted")
 """Types of live events: they are not journaled, so `seq` is None and a replay lacks them."""
 EVENT_TYPES = (*RECORD_TYPES, *LIVE_TYPES)
+_APART = frozenset({"type", "seq", "ts", "v", "run_id", "seal"})
+"""Fields of a record that are not in the data of its event."""
 """Every `type` that an event can have."""
 
 
@@ -54,7 +56,7 @@ class Event(BaseModel):
 
 def event_of(run_id: str, record: Record) -> Event:
     """Return the event of a record."""
-    data = record.model_dump(mode="json", exclude={"type", "seq", "ts", "v", "run_id", "seal"}, exclude_defaults=True)
+    data = {name: value for name, value in as_json(record).items() if name not in _APART}
     if isinstance(record, RunStarted) and record.run_id != run_id:  # in a fork it is the first record of another run
         data["root"] = record.run_id
     return Event(type=record.type, seq=record.seq, ts=record.ts, run_id=run_id, data=data)

@@ -282,7 +282,8 @@ class Explainer:
         if fork is None:
             return reason
         what = "replay" if fork.relation == "replay" else "fork"
-        return f"{reason}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on"
+        changed = "" if fork.asked is None else ", which made the call there with another request"
+        return f"{reason}; it is a {what} of {plain(fork.parent)}, from record {fork.at} on{changed}"
 
     def _queues(self) -> str:
         """Describe the first step that waits for a place in a pool, and the number of others."""

@@ -13,7 +13,7 @@ from orchestrator.graph.state import StateSchema
 from orchestrator.json import JsonObject
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply_stored
-from orchestrator.kernel.merge import step_version
+from orchestrator.kernel.merge import values_after
 from orchestrator.kernel.migration import plan_at
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.records import Failure, Migrated, Record, StepDone, StepFailed
@@ -109,7 +109,7 @@ class StateCursor:
             schema: StateSchema = activation.frame.plan.schema
             values: Mapping[str, object] = activation.values
             if isinstance(record, StepDone) and (record.update or record.reduced):
-                values = step_version(activation, record.update, record.ops, record.reduced).values
+                values = values_after(activation, record.update, record.ops, record.reduced)
             return dict(schema.dump(values))
 
     def _go_to(self, seq: int) -> None:
@@ -316,8 +316,8 @@ class States(Fold):
         step = self.before(activation)
         frame, version = activation.frame, activation.version
         if record.update or record.reduced:
-            after = step_version(activation, record.update, record.ops, record.reduced)
-            step.patch = patch_of(frame.plan.schema, version.values, after.values)
+            after = values_after(activation, record.update, record.ops, record.reduced)
+            step.patch = patch_of(frame.plan.schema, version.values, after)
             self._made[activation.key] = activation.key
         else:
             self._made[version.key] = activation.key

@@ -27,6 +27,7 @@ from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.status import Parent
 from orchestrator.redaction import redact
 from orchestrator.stores.requests import RunQuery
+from orchestrator.stores.rows import Note
 from orchestrator.values import shown_labels
 from orchestrator.views.reader import read
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from orchestrator.views.explainer import Explainer, RunExplanation
     from orchestrator.views.overlay import Overlay
     from orchestrator.views.timeline import Timeline
+    from orchestrator.views.transcript import Entry
     from orchestrator.views.worker_info import Standby
 
 T = TypeVar("T")
@@ -46,7 +48,7 @@ class Drawings(Protocol):
     def to_svg(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_mermaid(self, graph: GraphDefinition, run: Run, /) -> str: ...
     def to_text(self, graph: GraphDefinition, run: Run, /) -> str: ...
-    def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /) -> str: ...
+    def to_html(self, graph: GraphDefinition, run: Run, other: Run | None, /, *, notes: bool) -> str: ...
     def framed(self, run: Run, other: Run | None, height: int | None, /) -> Page: ...
 
 
@@ -83,6 +85,7 @@ class RecordSource(Protocol):
     """Reads records and rows of runs, as a store does."""
 
     def read_now(self, run_id: str, *, upto: int | None = None) -> Sequence[Record]: ...
+    def notes_now(self, run_id: str) -> Sequence[Note]: ...
     async def runs(self, query: RunQuery, /) -> ForkPage: ...
 
 
@@ -201,6 +204,16 @@ class Run(Generic[StateT]):
         return self.machine.saved
 
     @property
+    def diverged(self) -> bool:
+        """True if it is a replay that made a request that the replayed run did not make."""
+        return self.machine.diverged
+
+    @property
+    def ended_diverged(self) -> bool:
+        """True if it is a replay that ended there by itself: its status is `cancelled`, but nobody cancelled it."""
+        return self.status == "cancelled" and bool(self.machine.diverged_because)
+
+    @property
     def inherited(self) -> Usage:
         """For a fork, the usage of its parent up to the fork. It counts against the limits of the fork."""
         return self.machine.inherited
@@ -291,6 +304,7 @@ class Run(Generic[StateT]):
             "seq": self.seq,
             "labels": shown_labels(self.labels),
             "parent": None if self.parent is None else asdict(self.parent),
+            "diverged": self.diverged,
             "inherited": None if self.parent is None else self.inherited.model_dump(mode="json"),
             "queued": self.queued,
             "standby": None if self.standby is None else asdict(self.standby),
@@ -320,6 +334,10 @@ class Run(Generic[StateT]):
     def records(self) -> Sequence[Record]:
         """Return the journal up to record `seq`. Reads the store and blocks."""
         return self._store.read_now(self.run_id, upto=self.seq)
+
+    def notes(self) -> Sequence[Note]:
+        """Return what people wrote about the run and its steps. Reads the store and blocks."""
+        return self._store.notes_now(self.run_id)
 
     def at(self, seq: int) -> Run[StateT]:
         """Return the run in its state after record `seq`. Reads the store and blocks.
@@ -351,6 +369,18 @@ class Run(Generic[StateT]):
         """
         return explainer_of(self).explain(seq)
 
+    def transcript(self) -> list[Entry]:
+        """Return what models were told and replied, tools that were called, and what people decided, in order.
+
+        Reads the store and blocks.
+
+        Returns:
+            The entries; `Entry.to_json()` is plain JSON.
+        """
+        from orchestrator.views.transcript import transcript
+
+        return transcript(self.plan, self.records())
+
     def to_svg(self, at: int | None = None) -> str:
         """Draw the run over its graph, as SVG.
 
@@ -375,16 +405,17 @@ class Run(Generic[StateT]):
         shown = self if at is None else self.at(at)
         return _drawings().to_mermaid(shown.definition, shown)
 
-    def to_html(self, other: Run | None = None) -> str:
+    def to_html(self, other: Run | None = None, *, notes: bool = True) -> str:
         """Make a self-contained page of the run with its replay, steps, states, prompts and calls.
 
         Args:
             other: a second run to show next to it.
+            notes: whether it has the notes that people wrote about the run.
 
         Returns:
             An HTML document.
         """
-        return _drawings().to_html(self.definition, self, other)
+        return _drawings().to_html(self.definition, self, other, notes=notes)
 
     def page(self, other: Run | None = None, *, height: int | None = None) -> Page:
         """Show the page of `to_html` in a notebook, as the last value of a cell. Reads the store and blocks.

@@ -14,7 +14,8 @@ from difflib import unified_diff
 from typing import Any, Literal, TypeAlias
 
 from orchestrator.graph.limits import Usage
-from orchestrator.kernel.records import Diverged, EffectIntended, Record
+from orchestrator.kernel.records import EffectIntended
+from orchestrator.kernel.requests import Requests
 from orchestrator.redaction import redacted
 from orchestrator.views.run import Run
 from orchestrator.views.safe_text import bare, cut, plain, told
@@ -30,30 +31,18 @@ _MOST_COMPARED = 2_000
 """Maximum number of lines of a call that are compared: the time for a diff grows faster than linearly."""
 
 
-def messages_of(records: Iterable[Record]) -> dict[str, Mapping[str, object]]:
-    """Return digest -> message, of all requests to models: requests refer to messages that were journaled before."""
-    found: dict[str, Mapping[str, object]] = {}
-    for record in records:
-        if isinstance(record, EffectIntended | Diverged) and record.kind == "model":
-            for message in _list(record.request.get("messages")):
-                if isinstance(message, Mapping) and isinstance(message.get("digest"), str):
-                    found.setdefault(str(message["digest"]), message)
-    return found
-
-
-def request_lines(intended: EffectIntended, messages: Mapping[str, Mapping[str, object]]) -> list[str]:
+def request_lines(intended: EffectIntended, requests: Requests) -> list[str]:
     """Return the request of a call, as lines.
 
     Args:
         intended: the call.
-        messages: see `messages_of`.
+        requests: the requests of its journal.
     """
-    request = dict(intended.request)
+    request = requests.whole(intended) if intended.kind == "model" else dict(intended.request)
     lines = [f"{intended.kind} {intended.name}"]
     if intended.kind == "model":
         for one in _list(request.pop("messages", ())):
-            message = one if isinstance(one, Mapping) else {}
-            lines += _message_lines(messages.get(str(message.get("ref", "")), message))
+            lines += _message_lines(one if isinstance(one, Mapping) else {})
         offered = [one for one in _list(request.pop("tools", ())) if isinstance(one, Mapping)]
         if offered:
             lines.append(f"tools: {', '.join(_name_of(one) for one in offered)}")
@@ -90,7 +79,7 @@ def _message_lines(message: Mapping[str, object]) -> Iterator[str]:
     more = {
         key: value
         for key, value in message.items()
-        if key not in ("role", "content", "digest", "ref") and value not in (None, {}, [], "")
+        if key not in ("role", "content", "digest") and value not in (None, {}, [], "")
     }
     if more:
         yield from _json_lines(more)

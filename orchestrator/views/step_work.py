@@ -68,7 +68,7 @@ class JournaledCall:
     def state(self) -> CallState:
         """State of the call."""
         settled = self.settled
-        if self.running or settled is None:
+        if self.running or settled is None or settled.secret:
             return "running"
         if settled.next_at is not None:
             return "retrying"

@@ -16,6 +16,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.fold.questions import timer_question
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Answer, Question
+from orchestrator.kernel.requests import Requests
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.views.causes import Causes
@@ -166,6 +167,7 @@ class Timeline(Fold):
         start: Time of the first record.
         end: Time of the last record.
         events: The events that no step took.
+        requests: The requests to models.
     """
 
     def __init__(self, causes: Causes) -> None:
@@ -179,6 +181,7 @@ class Timeline(Fold):
         self._calls: dict[str, JournaledCall] = {}
         self._live: dict[str, TimelineRow] = {}
         self.events = EventTracker()
+        self.requests = Requests()
         self._failed: dict[str, r.StepFailed] = {}
         """Activation -> the record that failed its graph."""
 
@@ -198,6 +201,7 @@ class Timeline(Fold):
 
     def applied(self, record: r.Record, delta: Delta) -> None:
         """See `Fold.applied`."""
+        self.requests.add(record)
         self.start = self.start or record.ts
         self._ask_tracker.note(record)
         self.events.note(record, delta)
@@ -371,7 +375,9 @@ class Timeline(Fold):
             return
         self.gaps.append(Wait("stopped", before, record.ts, record.seq))
         for row in self._live.values():
-            if not any(span.end is None for span in row.waits):
+            if isinstance(record, r.Forked) and not (row.calls or row.waits or row.graph):
+                row.started = record.ts  # nothing of it was done in the parent
+            elif not any(span.end is None for span in row.waits):
                 row.waits.append(Wait("stopped", before, record.ts, record.seq))
 
 

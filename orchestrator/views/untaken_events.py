@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel import records as r
+from orchestrator.kernel.event_queue import fits
 from orchestrator.kernel.queries import open_questions
+from orchestrator.kernel.question import Question
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.spelling import close_to
 from orchestrator.views.safe_text import plain, told
@@ -35,11 +37,8 @@ def unawaited(run: RunState, name: str) -> str:
     Empty if a node waits for it. Code that has a context may wait for any event: if the graph contains such code, the
     name counts as misspelt only if a similar one is known.
     """
-    known = {question.event for question in run.questions.values() if question.event}
-    certain = run.plan.graph is not None
-    for names in _received(run.plan.graph):
-        known.update(names or ())
-        certain = certain and names is not None
+    known = received_names(run)
+    certain = run.plan.graph is not None and None not in _received(run.plan.graph)
     close = close_to(name, sorted(known))
     if name in known or not (certain or close):
         return ""
@@ -47,6 +46,28 @@ def unawaited(run: RunState, name: str) -> str:
         return f"no Wait node of graph {run.plan.name!r} waits for it, though code may: did you mean {close!r}?"
     hint = f"did you mean {close!r}?" if close else f"it waits for {', '.join(sorted(known)) or 'no event'}"
     return f"no node of graph {run.plan.name!r} waits for it: {hint}"
+
+
+def not_taken(run: RunState, name: str, data: object) -> str:
+    """Return why no step would take an event that arrives now, in one line; empty: one does, or one may later.
+
+    An event whose data does not match is kept, as one that comes early: a later step may wait for it.
+    """
+    if said := unawaited(run, name):
+        return said
+    waits = [one for one in open_questions(run) if one.kind == "event" and one.event == name]
+    return mismatch(waits[0]) if waits and not any(fits(data, one.match or {}) for one in waits) else ""
+
+
+def mismatch(question: Question) -> str:
+    """Return that data of an event is not what a question for an event of this name waits for."""
+    return f"its data does not match: {plain(question.node)} waits for {told(question.prompt, 200)}"
+
+
+def received_names(run: RunState) -> set[str]:
+    """Return the names of the events that nodes of a run wait for, now or later; code may wait for others."""
+    known = {question.event for question in run.questions.values() if question.event}
+    return known.union(*(names or () for names in _received(run.plan.graph)))
 
 
 def _received(graph: GraphDefinition | None) -> Iterator[Collection[str] | None]:
@@ -89,7 +110,7 @@ class EventTracker:
             return said
         for question in open_questions(run):
             if question.event == event.name:
-                return f"its data does not match: {plain(question.node)} waits for {told(question.prompt, 200)}"
+                return mismatch(question)
         if taken is not None and taken > event.seq:
             return f"its data did not match, and that of a later one did (record {taken})"
         if taken is not None:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,13 +18,14 @@ from orchestrator.errors import install_command
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
+    from starlette.types import ASGIApp
 
     from orchestrator.executor import Executor
     from orchestrator.graph.limits import Limits
     from orchestrator.web.principals import Authorize
     from orchestrator.web.settings import Settings
 
-__all__ = ["app"]
+__all__ = ["app", "same_origin"]
 
 NEEDED = f"the web API needs other packages: {install_command('web')}"
 
@@ -36,6 +38,8 @@ def app(
     prefix: str = "",
     save_graphs: str | Path | None = None,
     limits: Limits | None = None,
+    currency: str = "USD",
+    sources: bool = False,
 ) -> Starlette:
     """Make the ASGI application of an executor, to mount in another one or to serve alone.
 
@@ -56,6 +60,8 @@ def app(
             restart; None: the page cannot save.
         limits: the highest limits that a request may set, for the fields that are set. A request may always lower the
             limits of a graph or run. With `authorize`, a principal that may `raise_limits` is not bound by them.
+        currency: the currency of the prices of your models, which pages and `/api/stats` name beside costs.
+        sources: whether the source of functions behind nodes is shown, to principals that may `show_source`.
 
     Returns:
         The application.
@@ -69,7 +75,14 @@ def app(
     hosts = LOOPBACK if authorize is None else None
     folder = None if save_graphs is None else Path(save_graphs)
     settings = Settings(
-        read_only=read_only, authorize=authorize, prefix=prefix, hosts=hosts, save_graphs=folder, limits=limits
+        read_only=read_only,
+        authorize=authorize,
+        prefix=prefix,
+        hosts=hosts,
+        save_graphs=folder,
+        limits=limits,
+        currency=currency,
+        sources=sources,
     )
     return configured(executor, settings)
 
@@ -80,10 +93,43 @@ def configured(executor: Executor, settings: Settings) -> Starlette:
     Raises:
         ImportError: the extra `web` is not installed.
     """
+    _check_installed()
+    from orchestrator.web.application import make
+
+    return make(executor, settings)
+
+
+def same_origin(app: ASGIApp, origins: Collection[str] = ()) -> ASGIApp:
+    """Return an application for your own routes that refuses requests of pages of other sites.
+
+    A browser sends its login with a request, also when a page of another site makes it. The application of
+    `orchestrator.web.app` refuses such requests to its own routes only. This is middleware for the others:
+    `Starlette(middleware=[Middleware(web.same_origin)])`, or `fastapi_app.add_middleware(web.same_origin)`.
+
+    It refuses, with 403 and `application/problem+json`, a request or WebSocket whose `Origin` is not this server, as
+    `Host` names it, and a request to change something whose `Sec-Fetch-Site` is another site. Programs that are not
+    browsers send neither header, and their requests pass.
+
+    Args:
+        app: the application.
+        origins: origins of further pages that may send requests, such as `https://shop.example`. Their scripts may read
+            answers if Starlette's `CORSMiddleware` allows it.
+
+    Returns:
+        The application behind the checks.
+
+    Raises:
+        ImportError: the extra `web` is not installed.
+        ValueError: an origin is not one.
+    """
+    _check_installed()
+    from orchestrator.web.guard import SameOrigin, origins_of
+
+    return SameOrigin(app, origins_of(origins))
+
+
+def _check_installed() -> None:
     try:
         import starlette  # noqa: F401  looked for here, so that the message names the extra
     except ImportError:
         raise ImportError(NEEDED) from None
-    from orchestrator.web.application import make
-
-    return make(executor, settings)

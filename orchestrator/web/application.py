@@ -102,7 +102,10 @@ async def respond(service: Service, endpoint: Endpoint, request: Request) -> Res
     try:
         try:
             call = await _call(service, endpoint, request)
-            return await _response(service, endpoint, request, await endpoint.handler(call))
+            trace = requests.trace_context(request.headers) if endpoint.writes else {}
+            with service.executor.traced(trace):
+                answered = await endpoint.handler(call)
+            return await _response(service, endpoint, request, answered)
         except ExceptionGroup as group:
             raise _alone(group) from None
     except problems.HttpProblem as problem:
@@ -206,7 +209,8 @@ def _described(service: Service, offered: Sequence[Endpoint]) -> Callable[[Reque
 
 def _entry(settings: Settings) -> Callable[[Request], Awaitable[Response]]:
     async def entry(request: Request) -> Response:
-        return RedirectResponse(f"{_root(request)}{settings.prefix}/runs", status_code=302)
+        query = f"?{request.url.query}" if request.url.query else ""  # the filters of the list
+        return RedirectResponse(f"{_root(request)}{settings.prefix}/runs{query}", status_code=302)
 
     return entry
 

@@ -217,7 +217,7 @@ def names_of(given: Sequence[str]) -> list[str]:
     Raises:
         HttpProblem: there are too few, too many, or one occurs twice.
     """
-    names = [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
+    names = listed(given)
     if not FEWEST <= len(names) <= MOST:
         raise problems.fields_problem(
             [{"field": "runs", "message": f"name {FEWEST} to {MOST} runs, and not {len(names)}"}], "query"
@@ -227,6 +227,11 @@ def names_of(given: Sequence[str]) -> list[str]:
         message = f"run {twice!r} is listed twice: name each run once"
         raise problems.fields_problem([{"field": "runs", "message": message}], "query")
     return names
+
+
+def listed(given: Sequence[str]) -> list[str]:
+    """Return the ids in a query: one parameter with commas, or a parameter for each."""
+    return [name for name in (given[0].split(",") if len(given) == 1 else given) if name]
 
 
 def row_key(kind: RowKind, place: Place) -> str:

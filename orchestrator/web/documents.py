@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import to_jsonable_python
 from starlette.responses import Response, StreamingResponse
 
@@ -38,15 +39,33 @@ class Document(BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class FieldFault(Document):
+    """An invalid field of a query or body."""
+
+    field: Annotated[str, Field(max_length=200, description="Its path, such as `limits.steps`; empty: all of it.")]
+    message: Annotated[str, Field(description="What is wrong with it, and the fix.")]
+
+
 class ProblemDocument(Document):
-    """A problem (RFC 9457). Problems have further members by their type, such as `errors` and `became`."""
+    """A problem (RFC 9457). Problems have further members by their type."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    type: str
-    title: str
-    status: int
-    detail: str
+    type: Annotated[str, Field(description="`urn:agent-graph-orchestrator:problem:NAME`: `run-unknown`, and so on.")]
+    title: Annotated[str, Field(description="What the status means.")]
+    status: Annotated[int, Field(ge=400, le=599)]
+    detail: Annotated[str, Field(description="What is wrong, and the fix.")]
+    errors: Annotated[
+        list[FieldFault] | SkipJsonSchema[None], Field(description="Of `invalid-query` and `invalid-body`: the fields.")
+    ] = None
+    run_id: Annotated[str | SkipJsonSchema[None], Field(description="The run that it is about.")] = None
+    question: Annotated[str | SkipJsonSchema[None], Field(description="The question that it is about.")] = None
+    run_status: Annotated[str | SkipJsonSchema[None], Field(description="The status of that run.")] = None
+    where: Annotated[str | SkipJsonSchema[None], Field(description="The invalid part of a value.")] = None
+    became: Annotated[
+        dict[str, object] | SkipJsonSchema[None],
+        Field(description="Of `stale-answer`: what became of the question, by whom and when."),
+    ] = None
 
 
 class ParentRun(Document):
@@ -67,6 +86,12 @@ class ArchivedRun(Document):
     at: Annotated[float, Field(description="When it was written, Unix seconds.")]
 
 
+class ArchivedResult(Document):
+    """The result of archiving a run."""
+
+    archived: Annotated[ArchivedRun | None, Field(description="Where its records are; null: in the store again.")]
+
+
 class RunRow(Document):
     """A run in a list."""
 
@@ -75,6 +100,9 @@ class RunRow(Document):
     status: RunStatus
     labels: dict[str, str]
     parent: ParentRun | None
+    diverged: Annotated[
+        bool, Field(description="Whether it is a replay that made a request that the replayed run did not make.")
+    ]
     input: Annotated[str, Field(description="The first line of the input.")]
     output: Annotated[str, Field(description="The first line of the output.")]
     question: Annotated[str, Field(description="The prompt of the first open question.")]
@@ -122,6 +150,9 @@ class RunsEvent(Document):
         list[str], Field(description="Runs that are new on the page, have changed, or have left it.")
     ] = []
     questions: Annotated[int, Field(description="Number of questions that wait for people; 100 means more than 99.")]
+    version: Annotated[
+        str, Field(description="Version of the page: the same as long as what is shown of its runs is the same.")
+    ]
 
 
 class QuestionDocument(Document):
@@ -168,6 +199,9 @@ class RunResult(Document):
     error: dict[str, object] | None
     labels: dict[str, str]
     parent: ParentRun | None
+    diverged: Annotated[
+        bool, Field(description="Whether it is a replay that made a request that the replayed run did not make.")
+    ]
     inherited: Usage | None
     queued: bool
     standby: Standby | None
@@ -177,7 +211,13 @@ class RunResult(Document):
 class SentResult(RunResult):
     """A run after it received an event."""
 
-    warning: Annotated[str | None, Field(description="That no node of its graph waits for the event; null: one does.")]
+    warning: Annotated[
+        str | None,
+        Field(
+            description="That no node of its graph waits for the event, or that its data does not match or was not "
+            "checked; null: one does, and the data fits."
+        ),
+    ]
 
 
 class BranchDocument(Document):
@@ -223,6 +263,54 @@ class Records(Document):
     """Records of a run, as events."""
 
     records: list[dict[str, object]]
+    cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
+
+
+class TranscriptEntry(Document):
+    """An entry of a transcript. Fields that are empty, or that its kind does not have, are left out."""
+
+    number: Annotated[int, Field(description="From 1. Entries are only added; an open one may still change.")]
+    seq: Annotated[int, Field(description="Number of its record.")]
+    kind: Literal["message", "turn", "tool", "question", "compaction"]
+    node: str
+    path: str = ""
+    open: Annotated[bool, Field(description="Whether its call has not ended, or its question has no answer.")]
+    role: Annotated[str, Field(description="Of a message: `system`, `user`, `assistant` or `tool`.")] = ""
+    text: Annotated[str, Field(description="Of a message, or of the reply of a turn.")] = ""
+    name: Annotated[str, Field(description="Of a message with a result: the tool.")] = ""
+    summary: Annotated[bool, Field(description="Whether a compaction wrote the message.")] = False
+    model: str = ""
+    thoughts: str = ""
+    calls: Annotated[list[dict[str, Any]], Field(description="Calls of tools that a reply makes: `name`, `args`.")] = []
+    finish: Annotated[str, Field(description="Why a reply ended, if it was cut off or refused.")] = ""
+    tool: str = ""
+    args: Any = None
+    result: Any = None
+    state: Annotated[
+        str, Field(description="Of a turn or a tool: `running`, `retrying`, `done`, `failed` or `unknown`.")
+    ] = ""
+    error: str = ""
+    settled: Annotated[int | None, Field(description="The record that ended the call.")] = None
+    seconds: float | None = None
+    usage: Usage | None = None
+    pictures: Annotated[list[str], Field(description="Names of pictures: the address, or type and size.")] = []
+    question: Annotated[str, Field(description="Kind of a question: `approval`, `input`, ...")] = ""
+    prompt: str = ""
+    call: Annotated[dict[str, Any], Field(description="The call that a question is about: `tool`, `args`.")] = {}
+    answer: Annotated[dict[str, Any] | None, Field(description="`type` is `approve`, `deny` or `value`.")] = None
+    answered: Annotated[int | None, Field(description="The record of the answer.")] = None
+    by: str = ""
+    policy: Annotated[bool, Field(description="Whether a rule gave the answer.")] = False
+    replaced: Annotated[int, Field(description="Messages that a compaction replaced.")] = 0
+    at: Annotated[int | None, Field(description="The record at which the conversation is whole.")] = None
+
+
+class TranscriptDocument(Document):
+    """A part of the transcript of a run."""
+
+    run_id: str
+    status: RunStatus
+    entries: list[TranscriptEntry]
     cursor: Annotated[int | None, Field(description="`after` of the next part; null: this is the last.")]
 
 
@@ -313,15 +401,37 @@ class StatsGroup(Document):
     input_tokens: int
     output_tokens: int
     cost: float
+    unpriced: Annotated[
+        int,
+        Field(
+            description="Runs, or parts of runs by model, tool or node, that used tokens and have no cost: no price of "
+            "their models is known, or they are free."
+        ),
+    ]
     seconds: float
     p50: Annotated[float | None, Field(description="The seconds that half of the runs did not exceed.")]
     p95: float | None
-    cache_savings: Annotated[float, Field(description="What providers' caches saved; 0 if it is not known.")]
+    cache_savings: Annotated[
+        float | None,
+        Field(
+            description="What providers' caches saved; 0 if no price for cached tokens is known; null by model, "
+            "tool or node."
+        ),
+    ]
+    replay_savings: Annotated[
+        float | None,
+        Field(
+            description="What the calls had cost whose results replays took from the replayed runs; null by model, "
+            "tool or node."
+        ),
+    ]
+    replayed_calls: Annotated[int | None, Field(description="Number of these calls; null by model, tool or node.")]
 
 
 class StatsDocument(Document):
     """Spending of runs, in groups."""
 
+    currency: Annotated[str, Field(description="The currency of all costs.")]
     groups: list[StatsGroup]
 
 
@@ -350,6 +460,25 @@ class SavedText(Document):
     digest: Annotated[str, Field(description="`replaces` of a save that replaces it.")]
 
 
+class OfferedTool(Document):
+    """A tool that nodes of a graph may call."""
+
+    name: str
+    risk: str
+    effect: str
+
+
+class GraphParts(Document):
+    """The models and tools of this server that a graph uses, and the models that can be chosen for it."""
+
+    models: Annotated[
+        list[str], Field(description="What its nodes ask, as `NAME`, or as `NAME (MODEL)` if it differs.")
+    ]
+    asks_default: Annotated[bool, Field(description="Whether a node names no model, so that one can be chosen.")]
+    choices: Annotated[list[str], Field(description="Names of models that `model` can choose.")]
+    tools: Annotated[list[OfferedTool], Field(description="Tools that its nodes may call, 200 at most.")]
+
+
 class GraphDocument(GraphRow):
     """A graph: its data, its drawing, and the form of its input."""
 
@@ -357,6 +486,8 @@ class GraphDocument(GraphRow):
     yaml: Annotated[str | None, Field(description="As a graph file; null if it holds code that no file can name.")]
     form: Annotated[dict[str, object], Field(description="JSON Schema of what a run starts with.")]
     drawing: Annotated[str, Field(description="SVG.")]
+    parts: GraphParts
+    limits: Annotated[dict[str, object], Field(description="Limits of its runs; null: no limit.")]
     saved: Annotated[SavedText | None, Field(description="null: it was not saved by the page.")]
 
 

@@ -14,7 +14,9 @@ from orchestrator.executor.run_status import with_status
 from orchestrator.graph.limits import Limits, raised
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.names import plain_name
+from orchestrator.graph.node_settings import with_model
 from orchestrator.kernel.records import Answered, Asked
+from orchestrator.spelling import did_you_mean
 from orchestrator.stores.base import RunInfo
 from orchestrator.web import principals
 from orchestrator.web.compose.scratch import OWNER
@@ -98,7 +100,7 @@ class ReplayBatches:
 QueryT = TypeVar("QueryT", bound=Query, default=Query)
 BodyT = TypeVar("BodyT", bound="Body | None", default=None)
 JSON = "application/json"
-_RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
+RISKS: tuple[Risk, ...] = ("none", "read", "write", "dangerous")
 
 
 class Surroundings(NamedTuple):
@@ -194,7 +196,7 @@ class Call(Generic[QueryT, BodyT]):
             HttpProblem: the server does not allow a risk that high.
         """
         cap = self.settings.approve
-        if approve is not None and (cap is None or _RISKS.index(approve) > _RISKS.index(cap)):
+        if approve is not None and (cap is None or RISKS.index(approve) > RISKS.index(cap)):
             allowed = "none at all" if cap is None else f"{cap!r} at most"
             raise HttpProblem(
                 403, "approve-refused", f"approve={approve!r}: this server lets requests approve {allowed} in advance"
@@ -263,6 +265,25 @@ class Call(Generic[QueryT, BodyT]):
             raise GraphUnknown(f"unknown graph {name!r}: this server has {known}")
         return found
 
+    def with_model(self, graph: GraphDefinition, name: str | None) -> GraphDefinition:
+        """Return a graph whose nodes that name no model ask one of the executor's models.
+
+        Args:
+            graph: the graph.
+            name: the model's name; None: the graph is unchanged, and these nodes ask the executor's default model.
+
+        Raises:
+            HttpProblem: the executor has no model with this name.
+        """
+        if name is None:
+            return graph
+        if name not in self.executor.models:
+            close = did_you_mean(name, self.executor.models)
+            known = ", ".join(sorted(self.executor.models)) or "none that has a name"
+            detail = f"there is no model {name!r} here{close or f': this server has {known}'}"
+            raise HttpProblem(422, "model-unknown", detail, errors=[{"field": "model", "message": detail}])
+        return with_model(graph, name)
+
     async def may_see(self, info: RunInfo) -> bool:
         """Return True if the principal may make this request about a run of a list."""
         if self.settings.authorize is None:
@@ -270,19 +291,22 @@ class Call(Generic[QueryT, BodyT]):
         asked = await self.labelled(info)
         return await principals.name_of(self.settings.authorize, self.request, self.action, asked) is not None
 
+    async def may(self, action: str) -> bool:
+        """Return True if the principal may perform an action on the run in the URL."""
+        authorize = self.settings.authorize
+        if authorize is None:
+            return True
+        return await principals.name_of(authorize, self.request, action, await self.labelled(self.run)) is not None
+
     async def check(self, action: str, act: principals.Act) -> None:
         """Check with `authorize` that the principal may perform the action on the run in the URL.
 
         Raises:
             HttpProblem: the principal may not perform it.
         """
-        if self.settings.authorize is not None:
-            self.request.state.act = act
-            if (
-                await principals.name_of(self.settings.authorize, self.request, action, await self.labelled(self.run))
-                is None
-            ):
-                raise principals.refused(action)
+        self.request.state.act = act
+        if not await self.may(action):
+            raise principals.refused(action)
 
     async def check_answers(self, questions: Iterable[str], at: int | None = None, *, replaced: bool = False) -> None:
         """Check with `authorize` that the principal may answer questions of the run in the URL.

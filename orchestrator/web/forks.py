@@ -17,6 +17,7 @@ from orchestrator.executor.calls.irreversible_calls import FamilyCall
 from orchestrator.executor.fork.preview import (
     EditableAnswer,
     EditableBranch,
+    EditableRequest,
     EditableResult,
     ForkChoices,
     ForkedCall,
@@ -24,7 +25,9 @@ from orchestrator.executor.fork.preview import (
 )
 from orchestrator.executor.run_status import with_status
 from orchestrator.graph.limits import Usage
-from orchestrator.json import is_small
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.node_settings import with_model
+from orchestrator.json import digest, is_small
 from orchestrator.kernel import records as r
 from orchestrator.kernel.question import Answer, Approve, Deny, in_family
 from orchestrator.kernel.status import Relation, RunStatus
@@ -32,14 +35,19 @@ from orchestrator.stores.base import RunInfo
 from orchestrator.tasks import away
 from orchestrator.values import shown_labels
 from orchestrator.views.safe_text import told
+from orchestrator.views.transcript import picture_names
 from orchestrator.web import documents, requests
 from orchestrator.web.endpoint import Call
+from orchestrator.web.graph_parts import NO_PARTS, parts_of
 
 if TYPE_CHECKING:
+    from orchestrator.executor import Run
     from orchestrator.kernel.status import RunStatus
 
 
 JsonText = Annotated[str, Field(description="JSON, as a string: JavaScript rounds large numbers.")]
+_LONGEST_MESSAGE = 100_000
+"""Characters of a message up to which it can be edited in the form."""
 _MOST = 200
 """Calls of each kind that a preview lists."""
 
@@ -77,6 +85,28 @@ class AnswerForm(documents.Document):
     blanked: bool
 
 
+class MessageForm(documents.Document):
+    """A message of a request, which a fork can replace."""
+
+    ref: Annotated[str, Field(description='Its digest: `{"ref": digest}` keeps it.')]
+    role: str
+    content: Annotated[str, Field(description="Its text. Too long ones are cut: only whole ones can be edited.")]
+    more: Annotated[list[str], Field(description="What it has beside its text: calls, pictures.")]
+    whole: Annotated[bool, Field(description="False if a part of the text is not shown, so that it cannot be edited.")]
+    message: Annotated[
+        dict[str, Any], Field(description="The message without its text, to be sent with an edited one.")
+    ]
+
+
+class RequestForm(documents.Document):
+    """The request of a call of a model, which a fork can make with another one."""
+
+    name: str
+    digest: str
+    messages: list[MessageForm]
+    options: JsonText
+
+
 class ForkForm(documents.Document):
     """Form of what a fork at a record can change."""
 
@@ -88,9 +118,11 @@ class ForkForm(documents.Document):
     branches: list[BranchForm]
     result: ResultForm | None
     answer: AnswerForm | None
+    request: RequestForm | None
     known: Annotated[bool, Field(description="Whether the server has the graph; else it cannot run the fork.")]
     other_version: Annotated[bool, Field(description="Whether the server has another version of the graph.")]
     labels: dict[str, str]
+    parts: Annotated[documents.GraphParts, Field(description="The models and tools that the fork uses here.")]
 
 
 class CallInFork(documents.Document):
@@ -163,7 +195,9 @@ class Family(documents.Document):
 # -------------------------------------------------------------------------------
 
 
-def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoices) -> ForkForm:
+def form_of(
+    run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoices, parts: documents.GraphParts
+) -> ForkForm:
     """Return the form of a fork."""
     return ForkForm(
         run_id=run_id,
@@ -174,9 +208,11 @@ def form_of(run_id: str, graph: str, labels: Mapping[str, str], found: ForkChoic
         branches=[_branch(one) for one in found.branches],
         result=None if found.result is None else _result(found.result),
         answer=None if found.answer is None else _answer_form(found.answer),
+        request=None if found.request is None else _request_form(found.request),
         known=found.known,
         other_version=found.other_version,
         labels=documents.blank(shown_labels(labels)),
+        parts=parts,
     )
 
 
@@ -228,6 +264,32 @@ def _result(found: EditableResult) -> ResultForm:
         output=output,
         error=str(documents.blank(error)),
         blanked=there and _hides(result),
+    )
+
+
+def _request_form(found: EditableRequest) -> RequestForm:
+    messages: Any = found.request.get("messages", ())
+    return RequestForm(
+        name=found.name,
+        digest=found.digest,
+        messages=[_message_form(one) for one in messages],
+        options=_text(found.request.get("options") or {}),
+    )
+
+
+def _message_form(message: Mapping[str, Any]) -> MessageForm:
+    text = str(message.get("content", ""))
+    blanked = str(documents.blank(text))
+    rest = {name: value for name, value in message.items() if name not in ("content", "data")}
+    small = is_small([rest]) and not _hides(rest)
+    calls = [f"call of {one.get('name')}" for one in message.get("tool_calls", ())]
+    return MessageForm(
+        ref=digest(dict(message)),
+        role=str(message.get("role", "")),
+        content=blanked[:_LONGEST_MESSAGE],
+        more=[str(documents.blank(one)) for one in (*calls, *picture_names(message.get("images")))],
+        whole=small and blanked == text and len(text) <= _LONGEST_MESSAGE,
+        message=rest if small else {},
     )
 
 
@@ -302,7 +364,28 @@ _RELATIONS: tuple[Relation, ...] = ("fork", "replay")
 async def form(call: Call[requests.AtQuery]) -> ForkForm:
     """Return the form of what a fork of a run at a record can change."""
     found = await call.executor.forks.choices(call.run_id, call.query.at)
-    return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found), found)
+    run = await call.executor.load(call.run_id)
+    parts = parts_of(call.executor, _version(call, run)) if found.known else NO_PARTS
+    return await away(lambda: form_of(call.run_id, call.run.graph, call.run.labels, found, parts), found)
+
+
+def _version(call: Call[Any], run: Run) -> GraphDefinition:
+    """Return the version of its graph in which a run goes on: it may be one with another model."""
+    known = call.executor.graphs.get(run.graph, run.definition)
+    versions = (known, *(with_model(known, name) for name in call.executor.models))
+    return next((one for one in versions if one.content == run.machine.content), run.definition)
+
+
+async def version_of(call: Call[requests.NoQuery, requests.ForkBody]) -> GraphDefinition | None:
+    """Return the version of the graph that a fork goes on in; None: that of its run.
+
+    Raises:
+        GraphUnknown: the server does not have it.
+        HttpProblem: the server has no model with this name.
+    """
+    body = call.body
+    named = body.graph or (call.run.graph if body.model is not None else None)
+    return None if named is None else call.with_model(await call.graph(named), body.model)
 
 
 async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPreviewDocument:
@@ -310,8 +393,7 @@ async def preview(call: Call[requests.NoQuery, requests.ForkBody]) -> ForkPrevie
     body = call.body
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
-    graph = None if body.graph is None else await call.graph(body.graph)
-    found = await call.executor.forks.preview(call.run_id, **body.changes(graph), start=body.start)
+    found = await call.executor.forks.preview(call.run_id, **body.changes(await version_of(call)), start=body.start)
     return await away(lambda: preview_of(found), found)
 
 
@@ -451,6 +533,8 @@ def _differs(run_id: str, records: list[r.Record]) -> list[str]:
         said[0] = f"in {told(fork.branch, _VALUE)}: {said[0]}"
     if fork.key:
         said.append(f"another result: {_value(fork.result)}")
+    if fork.asked is not None:
+        said.append(f"another request: {_request_words(fork.asked.request)}")
     if fork.answer is not None:
         said.append(f"another answer: {_answer(fork.answer)}")
     said += [f"model {told(name, _VALUE)}: {told(model, _VALUE)}" for name, model in fork.models.items()]
@@ -462,6 +546,12 @@ def _differs(run_id: str, records: list[r.Record]) -> list[str]:
         elif isinstance(later, r.Migrated) or (isinstance(later, r.Resumed) and later.content is not None):
             said.append("another version of the graph")
     return said
+
+
+def _request_words(request: Mapping[str, Any]) -> str:
+    """Return the new messages of a changed request; its options if there are none."""
+    fresh = [one.get("content") for one in request["messages"] if "ref" not in one]
+    return _value("\n".join(map(str, fresh)) if fresh else request["options"])
 
 
 def _value(value: object) -> str:

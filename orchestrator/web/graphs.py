@@ -15,7 +15,8 @@ from orchestrator.render import to_svg
 from orchestrator.tasks import away
 from orchestrator.web import documents, requests
 from orchestrator.web.compose.saved import SavedFile
-from orchestrator.web.endpoint import Call
+from orchestrator.web.endpoint import RISKS, Call
+from orchestrator.web.graph_parts import parts_of
 from orchestrator.web.questions import open_questions
 from orchestrator.web.runs import picture
 from orchestrator.web.screens.shell import key_of, page, root_of
@@ -38,10 +39,10 @@ async def show(call: Call[requests.NoQuery]) -> documents.GraphDocument:
     """Return a graph with its drawing and the form of its input."""
     graph = await call.graph(str(call.request.path_params["name"]))
     saved = None if call.service.saved is None else call.service.saved.files.get(graph.name)
-    return await away(lambda: _document(graph, saved))
+    return await away(lambda: _document(graph, saved, parts_of(call.executor, graph)))
 
 
-def _document(graph: GraphDefinition, saved: SavedFile | None) -> documents.GraphDocument:
+def _document(graph: GraphDefinition, saved: SavedFile | None, parts: documents.GraphParts) -> documents.GraphDocument:
     try:
         yaml: str | None = to_yaml(graph)
     except NotSerialisable:
@@ -52,6 +53,8 @@ def _document(graph: GraphDefinition, saved: SavedFile | None) -> documents.Grap
         yaml=None if yaml is None else str(documents.blank(yaml)),
         form=dict(start_form(graph.schema, graph.input_fields if graph.input else None)),
         drawing=to_svg(graph),
+        parts=parts,
+        limits=graph.limits.model_dump(mode="json"),
         saved=None if saved is None else documents.SavedText(text=saved.text, digest=saved.digest),
     )
 
@@ -120,6 +123,7 @@ async def graph(call: Call[requests.NoQuery]) -> Response:
     found = await show(call)
     tools = call.executor.tools.tools if call.executor.tools.ready else None
     shown = await call.graph(found.name)
+    cap = call.settings.approve
     report = await away(lambda: report_of(shown, prove=True, tools=tools))
     waiting = await open_questions(call)
     return await page(
@@ -132,11 +136,24 @@ async def graph(call: Call[requests.NoQuery]) -> Response:
             "proofs": report.proofs,
             "text": found.saved.text if found.saved is not None else found.yaml or "",
             "form": found.form,
+            "options": {
+                "parts": found.parts.model_dump(mode="json"),
+                "limits": found.limits,
+                "risks": [] if cap is None else list(RISKS[: RISKS.index(cap) + 1]),
+            },
             "startable": not (call.settings.read_only or call.settings.scratch),
             "open_questions": waiting,
         },
         root=root_of(call),
-        version=["graph", found.content, found.structure, waiting, call.settings.scratch],
+        version=[
+            "graph",
+            found.content,
+            found.structure,
+            waiting,
+            call.settings.scratch,
+            cap,
+            found.parts.model_dump(),
+        ],
     )
 
 

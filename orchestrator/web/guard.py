@@ -3,8 +3,9 @@
 It is plain ASGI middleware, so it buffers no stream. The checks:
 
     Host            names this server: otherwise a site whose name resolves to this machine (DNS rebinding) could use it
-    Origin          if present, is this server
-    Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page); pages of other sites can only link here
+    Origin          if present, is this server, or one of the allowed origins, whose pages may also read answers (CORS)
+    Sec-Fetch-Site  of a write is `same-origin`, or `none` (no page); pages of other sites can only link here, unless
+                    their origin is allowed
     Content-Type    of a write with a body is JSON, which no form of another site can send
     token           in `Authorization: Bearer`, or a session, whose cookie the address with `?token=` sets
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, quote, urlencode
@@ -46,6 +47,8 @@ _READS = frozenset({"GET", "HEAD", "OPTIONS"})
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]{1,253})(?::(?P<port>[0-9]{1,5}))?")
 _ORIGIN = re.compile(rf"(?P<scheme>https?)://(?P<host>{_HOST.pattern})")
 _PORTS = {"http": "80", "https": "443"}
+_HEADERS = 1000
+"""Characters of the names of headers that a preflight asks for."""
 
 
 class Guard:
@@ -60,15 +63,21 @@ class Guard:
             await self.app(scope, receive, send)
             return
 
+        page = _allowed_page(Headers(scope=scope), self.settings.origins)
+
         async def secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if self.settings.origins:
+                    headers.add_vary_header("Origin")
+                if page is not None:
+                    headers.update({"Access-Control-Allow-Origin": page, "Access-Control-Expose-Headers": "*"})
                 for name, value in SECURITY.items():
                     headers.setdefault(name, value)
             await send(message)
 
         try:
-            entry = self._checked(scope)
+            entry = self._checked(scope, page)
         except HttpProblem as problem:
             entry = answer(problem)
         if entry is not None:
@@ -88,16 +97,24 @@ class Guard:
                 raise
             await answer(fault())(scope, receive, secured)
 
-    def _checked(self, scope: Scope) -> Response | None:
-        """Check a request. Return the response if the request only brings the token, else None.
+    def _checked(self, scope: Scope, page: str | None) -> Response | None:
+        """Check a request. Return the response if the request is a preflight or only brings the token, else None.
+
+        Args:
+            scope: the request.
+            page: the origin of its page, if that is an allowed one.
 
         Raises:
             HttpProblem: the request is refused.
         """
         headers = Headers(scope=scope)
         host = self._host(headers, scope)
-        _check_origin(headers, host, str(scope.get("scheme", "http")))
-        if scope["method"] not in _READS:
+        if page is None:
+            _check_origin(headers, host, str(scope.get("scheme", "http")))
+        if page is not None:
+            if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+                return _preflight(headers)
+        elif scope["method"] not in _READS:
             _check_write(headers)
         else:
             _check_read(headers)
@@ -163,6 +180,68 @@ class Guard:
             secure=scope["scheme"] == "https",
         )
         return response
+
+
+class SameOrigin:
+    """ASGI middleware that refuses requests which pages of other sites send; see `orchestrator.web.same_origin`."""
+
+    def __init__(self, app: ASGIApp, origins: frozenset[str]) -> None:
+        self.app, self.origins = app, origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check a request, and pass it on."""
+        app = self.app
+        if (
+            scope["type"] in ("http", "websocket")
+            and _allowed_page(headers := Headers(scope=scope), self.origins) is None
+        ):
+            try:
+                _check_origin(headers, headers.get("host", "").lower(), str(scope["scheme"]))
+                if scope["type"] == "http" and scope["method"] not in _READS:
+                    _check_write(headers)
+            except HttpProblem as problem:
+                app = answer(problem)
+        await app(scope, receive, send)
+
+
+def _allowed_page(headers: Headers, origins: frozenset[str]) -> str | None:
+    """Return the origin of the page that sent a request, if it is one of the allowed origins."""
+    given = headers.getlist("origin")
+    return given[0] if len(given) == 1 and given[0] in origins else None
+
+
+def origins_of(given: Collection[str]) -> frozenset[str]:
+    """Return origins as browsers write them: without the usual port, and in lower case.
+
+    Args:
+        given: origins such as `https://shop.example` and `http://localhost:3000`.
+
+    Raises:
+        ValueError: one is not an origin.
+    """
+    found = set()
+    for origin in [given] if isinstance(given, str) else given:
+        parts = _ORIGIN.fullmatch(origin.lower())
+        if parts is None:
+            raise ValueError(
+                f"origins: {origin!r} is not an origin: give scheme, host and port, such as 'https://shop.example' or "
+                "'http://localhost:3000', without a path"
+            )
+        usual = f":{_PORTS[parts['scheme']]}"
+        found.add(f"{parts['scheme']}://{parts['host'].removesuffix(usual)}")
+    return frozenset(found)
+
+
+def _preflight(headers: Headers) -> Response:
+    """Answer the question of a browser whether a page of an allowed origin may send a request.
+
+    See https://fetch.spec.whatwg.org/#cors-preflight-request.
+    """
+    allowed = {"Access-Control-Allow-Methods": "GET, HEAD, POST, DELETE", "Access-Control-Max-Age": "600"}
+    wanted = headers.get("access-control-request-headers", "")
+    if 0 < len(wanted) <= _HEADERS and all(sign.isascii() and (sign.isalnum() or sign in "-_, ") for sign in wanted):
+        allowed["Access-Control-Allow-Headers"] = wanted
+    return Response(status_code=204, headers=allowed)
 
 
 def _check_origin(headers: Headers, host: str, scheme: str) -> None:

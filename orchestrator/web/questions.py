@@ -145,7 +145,11 @@ async def waiting_for_people(call: Call[Any, Any]) -> int:
 
 async def open_questions(call: Call[Any, Any]) -> str:
     """Return the number of questions that wait for people, as text; empty: none."""
-    count = await waiting_for_people(call)
+    return counted(await waiting_for_people(call))
+
+
+def counted(count: int) -> str:
+    """Return a number of questions as text; empty: none."""
     return f"{COUNTED}+" if count > COUNTED else str(count or "")
 
 
@@ -208,6 +212,11 @@ class Card:
         """Return how long the question has waited, as text."""
         return shell.lasting(max(0.0, now - self.asked))
 
+    def left(self, now: float) -> str:
+        """Return how long it can still be answered, as text."""
+        left = (self.deadline or now) - now
+        return f"in {shell.lasting(left)}" if left > 0 else "now"
+
 
 def card_of(asked: documents.AskedDocument, question_of_run: str, context: ApprovalContext) -> Card:
     """Return the card of an open question.
@@ -241,7 +250,7 @@ def card_of(asked: documents.AskedDocument, question_of_run: str, context: Appro
         deadline=question.deadline,
         arguments=_listed(args),
         facts=_listed({name: value for name, value in call.items() if name not in said}),
-        shown=_listed(shown),
+        shown=_listed({name: value for name, value in shown.items() if value != question.prompt}),  # not twice
         source={
             "args": {str(name): _json(value) for name, value in args.items()},
             "schema": context.schema if question.kind == "approval" else question.schema_,

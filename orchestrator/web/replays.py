@@ -30,6 +30,7 @@ from orchestrator.web import documents, problems, requests, streams
 from orchestrator.web.comparisons import row_key
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.questions import open_questions
+from orchestrator.web.screens.choose import choose
 from orchestrator.web.screens.compare import runs_query
 from orchestrator.web.screens.shell import key_of, page, root_of
 from orchestrator.web.settings import Risk
@@ -46,7 +47,9 @@ if TYPE_CHECKING:
 MOST = 100
 """Maximum number of runs in a batch."""
 BatchName = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$"), Field(description="What the ids of the replays begin with.")
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9]{1,40}$"),
+    Field(description="What the ids of the replays begin with: 1 to 40 letters and digits."),
 ]
 RunsToReplay = Annotated[
     list[Annotated[str, StringConstraints(max_length=2000)]],  # servers cut off longer URLs
@@ -87,7 +90,7 @@ class ReplaysBody(requests.Body):
     live: Literal["never", "ask", "always"] = Field("never", description="What to do where a replay is live.")
 
 
-class StopBody(requests.Body):
+class StopReplaysBody(requests.Body):
     """A batch to stop."""
 
     batch: BatchName
@@ -167,7 +170,7 @@ async def start(call: Call[requests.NoQuery, ReplaysBody]) -> ReplaysDocument:
     return await _document(call, name, runs)
 
 
-async def stop(call: Call[requests.NoQuery, StopBody]) -> ReplaysDocument:
+async def stop(call: Call[requests.NoQuery, StopReplaysBody]) -> ReplaysDocument:
     """Stop a batch: no further replay starts, and those that run are interrupted."""
     name = call.body.batch
     runs = [one.run_id for one in call.service.replays.runs(name).values()]
@@ -394,7 +397,7 @@ _SAYS = {
 class ReplayQuery(requests.Query):
     """The runs, options of their replays, and the name of the batch once it is started."""
 
-    runs: RunsToReplay
+    runs: RunsToReplay = Field(default_factory=list)
     batch: BatchName | None = None
     graph: requests.Name | None = Field(None, description="Another graph of this server.")
     at: int | None = Field(None, ge=0, le=2**53, description="The record to replay from.")
@@ -427,6 +430,8 @@ class Replayed:
 async def replay(call: Call[ReplayQuery]) -> Response:
     """Show the form that starts replays; or, once they are started, their results."""
     query, root = call.query, root_of(call)
+    if not any(query.runs):
+        return await choose(call, "Replay runs", "replay", MOST, ())
     runs = names_of(query.runs)
     waiting = await open_questions(call)
     given = _parameters(query)

@@ -22,6 +22,7 @@ from pydantic import (
     WithJsonSchema,
     model_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import from_json
 
@@ -29,6 +30,7 @@ from orchestrator.graph.limits import Limits
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.kernel.question import Answer, Approve, Deny, QuestionKind, Value
 from orchestrator.kernel.status import Relation, RunStatus
+from orchestrator.stores.requests import Sort
 from orchestrator.tasks import away
 from orchestrator.values import MAX_LABEL, MAX_LABELS, MAX_NAME
 from orchestrator.web.documents import labels_of
@@ -37,6 +39,7 @@ from orchestrator.web.problems import HttpProblem, fields_problem, invalid
 from orchestrator.web.settings import Risk
 
 if TYPE_CHECKING:
+    from starlette.datastructures import Headers
     from starlette.requests import Request
 
 
@@ -57,7 +60,10 @@ _OR_DAY = WithJsonSchema(
 def _beginning(given: object) -> object:
     """Return the start of a day; other values unchanged."""
     if isinstance(given, str) and _DATE.fullmatch(given):
-        return datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp()
+        try:
+            return datetime.fromisoformat(given).replace(tzinfo=UTC).timestamp()
+        except ValueError:
+            raise ValueError("give a day that exists, such as 2026-11-29") from None
     return given
 
 
@@ -85,6 +91,12 @@ def unix(moment: float | datetime | None) -> float | None:
 Seq = Annotated[int, Field(ge=1, le=2**53, description="The number of a record.")]
 After = Annotated[int, Field(ge=0, le=2**53, description="The number of the last record to leave out; 0: none.")]
 Name = Annotated[str, StringConstraints(max_length=200)]
+NewRunId = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=200),
+    Field(json_schema_extra={"pattern": r"^[^\s@/\\]+$"}),  # `check_run_id` checks it, in its own words
+]
+"""The id of a run that is to be made."""
 Labels = Annotated[
     dict[
         Annotated[str, StringConstraints(min_length=1, max_length=MAX_NAME)],
@@ -128,6 +140,13 @@ class RunsQuery(Query):
     relation: Relation | None = Field(None, description="How a run began from another.")
     waiting: bool | None = Field(None, description="Whether questions are open.")
     failed_tool: Name | None = Field(None, description="The name of a tool of which a call failed; `*` is any tool.")
+    model: Name | None = Field(None, description="The name of a model that the run called.")
+    tool: Name | None = Field(None, description="The name of a tool that the run called.")
+    node: Name | None = Field(None, description="The name of a node of which a step ran; in subgraphs `OUTER/INNER`.")
+    diverged: bool | None = Field(
+        None, description="Whether it is a replay that made a request that the replayed run did not make."
+    )
+    replays: bool | None = Field(None, description="False leaves replays out.")
     since: Moment | None = Field(None, description="Runs created or written to since.")
     begun_since: Since | None = Field(None, description="Runs created since: a moment, or a day in UTC.")
     begun_until: Until | None = Field(
@@ -138,15 +157,24 @@ class RunsQuery(Query):
         description="Words that must all occur in a run's labels, input or output; or, as far as a bounded search "
         "through journals comes, in its prompts, data of tools, questions, answers, events and states.",
     )
-    after: Annotated[str, StringConstraints(max_length=500)] | None = Field(
+    sort: Sort = Field(
+        "started",
+        description="What the list is sorted by, the largest first; among equals the newest run. With another key than "
+        "`started`, or `ascending`, `q` does not search journals.",
+    )
+    ascending: bool = Field(False, description="The smallest, or the oldest run, comes first.")
+    after: Annotated[str, StringConstraints(max_length=2500)] | None = Field(
         None, description="The `cursor` of the page before."
     )
     limit: int = Field(50, ge=1, le=200, description="Maximum number of runs on a page.")
 
     def filters(self) -> dict[str, Any]:
         """Return the filters as arguments of `Executor.runs`, converted where the form differs."""
-        alike = self.model_dump(exclude={"status", "label", "since", "begun_since", "begun_until", "after", "limit"})
-        return alike | {
+        apart = {"status", "label", "since", "begun_since", "begun_until", "replays", "q", "after", "limit"}
+        journals = self.sort == "started" and not self.ascending
+        return self.model_dump(exclude=apart) | {
+            "q" if journals else "search": self.q,
+            "replays": self.replays is not False,
             "status": self.status or None,
             "labels": labels_of(self.label),
             "since": unix(self.since),
@@ -166,6 +194,13 @@ class PageQuery(Query):
 
     after: After = 0
     limit: int = Field(500, ge=1, le=5000, description="Maximum number of records or steps in an answer.")
+
+
+class TranscriptQuery(Query):
+    """The query for a part of the transcript of a run."""
+
+    after: int = Field(0, ge=0, le=2**53, description="The number of the last entry to leave out; 0: none.")
+    limit: int = Field(200, ge=1, le=1000, description="Maximum number of entries in an answer.")
 
 
 class EventsQuery(Query):
@@ -262,17 +297,20 @@ class StartBody(Body):
         None, description="The value of the graph's input field, or an object of the fields of its input."
     )
     labels: Labels = {}
-    run_id: Name | None = Field(None, description="Your own id: the same id and input mean the same run.")
+    run_id: NewRunId | None = Field(None, description="Your own id: the same id and input mean the same run.")
     approve: Risk | None = Field(
         None, description="Approve calls of tools up to this risk without asking; the server caps it."
     )
     limits: LimitChanges | None = None
+    model: Name | None = Field(
+        None, description="A model of this server, by its name, for nodes that name none; null: the default one."
+    )
     wait: bool = Field(False, description="Answer when the run ends or pauses, or after a minute.")
 
 
 def _itself(value: object) -> object:
     if value is not True:
-        raise ValueError("true is expected")
+        raise ValueError("give true")
     return value
 
 
@@ -292,24 +330,35 @@ class Approval(Body):
     args: dict[str, object] | None = Field(None, description="All arguments of the call, in place of those shown.")
 
 
+_CHOICES = ("approve", "deny", "value")
+_ONE_CHOICE: JsonDict = {  # by `not`, and not by `oneOf`: generators of code make one type for each part of a `oneOf`
+    "not": {
+        "anyOf": [
+            {"required": ["approve", "deny"]},
+            {"required": ["approve", "value"]},
+            {"required": ["deny", "value"]},
+            {"not": {"anyOf": [{"required": [name]} for name in _CHOICES]}},
+        ]
+    }
+}
+
+
 class AnswerChoice(Body):
     """An answer: exactly one of `approve`, `deny` and `value`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"oneOf": [{"required": [name]} for name in ("approve", "deny", "value")]}
-    )
+    model_config = ConfigDict(json_schema_extra=_ONE_CHOICE)
 
     approve: Yes | Approval | SkipJsonSchema[None] = None
     deny: Yes | Denial | SkipJsonSchema[None] = None
     value: object = Field(
-        None,
+        default_factory=lambda: None,  # a default in the schema would be sent along by generated clients
         description="The answer to a question for a value: any JSON. What became of a call: `failed`, `retry`, or "
         '`{"choice": "happened", "result": ...}`.',
     )
 
     @model_validator(mode="after")
     def _one(self) -> AnswerChoice:
-        given = [name for name in ("approve", "deny", "value") if name in self.model_fields_set]
+        given = [name for name in _CHOICES if name in self.model_fields_set]
         if len(given) != 1 or (given[0] != "value" and getattr(self, given[0]) is None):
             raise ValueError("give exactly one of approve, deny and value")
         return self
@@ -353,6 +402,24 @@ class ChangedAnswer(AnswerChoice):
     digest: Name = Field(description="The digest of the question that was shown; another one makes the answer stale.")
 
 
+class ChangedRequestBody(Body):
+    """Another request to a model. What is left out stays."""
+
+    messages: list[dict[str, object]] | None = Field(
+        None,
+        min_length=1,
+        max_length=10_000,
+        description='The messages. `{"ref": digest}` is one of the request that was made.',
+    )
+    options: dict[str, object] | None = Field(None, description="Parameters for the provider, such as `temperature`.")
+    digest: Name = Field(description="The digest of the request that was shown.")
+
+    def changes(self) -> dict[str, Any]:
+        """Return the argument `request` of `Executor.fork`."""
+        found = {"messages": self.messages, "options": self.options}
+        return {name: value for name, value in found.items() if value is not None}
+
+
 class ForkBody(Body):
     """A fork of a run."""
 
@@ -362,8 +429,17 @@ class ForkBody(Body):
     answer: ChangedAnswer | None = Field(None, description="Another answer in place of that in record `at`.")
     answers: dict[str, ChangedAnswer] | None = Field(None, description="Answers to questions open at record `at`.")
     result: object = Field(None, description="Another result in place of that of the call in record `at`.")
+    request: ChangedRequestBody | None = Field(None, description="Another request for the model call in record `at`.")
+    pause: bool | None = Field(
+        None, description="Pause when the steps that were running at `at` have ended; null: if a request is given."
+    )
     graph: Name | None = Field(None, description="Another version of the graph, a graph of this server.")
-    run_id: Name | None = None
+    model: Name | None = Field(
+        None,
+        description="A model of this server, by its name, for nodes that name none; the fork then goes on in this "
+        "server's version of the graph. null: the model that the run has, or else the default one.",
+    )
+    run_id: NewRunId | None = Field(None, description="An id for the fork.")
     labels: Labels = {}
     by: Name = Field("", description="Who forks and answers. With a login of the application, its name or nothing.")
     start: bool = Field(True, description="Continue the fork at once, in the background.")
@@ -381,7 +457,11 @@ class ForkBody(Body):
             "result": self.result,
             "answer": None if self.answer is None else self.answer.answer(),
             "answers": None if self.answers is None else {name: one.answer() for name, one in self.answers.items()},
-            "digests": [one.digest for one in (self.answer, *(self.answers or {}).values()) if one is not None],
+            "request": None if self.request is None else self.request.changes(),
+            "pause": self.pause,
+            "digests": [
+                one.digest for one in (self.answer, self.request, *(self.answers or {}).values()) if one is not None
+            ],
             "graph": graph,
             "run_id": self.run_id,
             "labels": self.labels,
@@ -398,27 +478,41 @@ class ReplayBody(Body):
     result: object = None
     approve: Risk | None = None
     live: Literal["never", "ask", "always"] = Field("never", description="What to do where the replay is live.")
-    run_id: Name | None = Field(None, description="An id for the replay.")
+    run_id: NewRunId | None = Field(None, description="An id for the replay.")
     by: Name = Field("", description="Who replays and answers. With a login of the application, its name or nothing.")
 
 
 class SendBody(Body):
     """An event for a run."""
 
-    event: Name = Field(min_length=1)
-    data: object = None
+    event: Name = Field(min_length=1, description="The name of the event.")
+    data: object = Field(
+        None, description="Plain JSON of at most 1 MiB and 100 levels, for the step that takes the event."
+    )
     id: Name | None = Field(None, description="Names the event: sent again, it counts once.")
     by: Name = ""
 
 
 QueryT = TypeVar("QueryT", bound=Query)
 BodyT = TypeVar("BodyT", bound=Body)
+ModelT = TypeVar("ModelT", bound=BaseModel)
 LONGEST = 1 << 20
 """Bytes of a body."""
-_DROPPED = 8 * LONGEST
-"""Bytes of a body that are read before it is refused."""
-_PARAMETERS = 100
+_DROPPED = 8
+"""A body that is this many times too long is not read to its end."""
+PARAMETERS = 100
 """Maximum number of parameters of a query."""
+
+
+_TRACE_BYTES = {"traceparent": 64, "tracestate": 512}
+"""Header of a trace -> the longest value that is read, in characters."""
+
+
+def trace_context(headers: Headers) -> dict[str, str]:
+    """Return the headers that name the trace of a request (https://www.w3.org/TR/trace-context/), as far as usable."""
+    found = {name: ",".join(headers.getlist(name)) for name in _TRACE_BYTES}
+    usable = {name: value for name, value in found.items() if 0 < len(value) <= _TRACE_BYTES[name]}
+    return usable if "traceparent" in usable and "," not in usable["traceparent"] else {}
 
 
 def query_of(request: Request, model: type[QueryT]) -> QueryT:
@@ -428,8 +522,8 @@ def query_of(request: Request, model: type[QueryT]) -> QueryT:
         HttpProblem: the query is not valid.
     """
     pairs = request.query_params.multi_items()
-    if len(pairs) > _PARAMETERS:
-        raise fields_problem([{"field": "", "message": f"it has more than {_PARAMETERS} parameters"}], "query")
+    if len(pairs) > PARAMETERS:
+        raise fields_problem([{"field": "", "message": f"it has more than {PARAMETERS} parameters"}], "query")
     every: dict[str, list[str]] = {}
     for name, value in pairs:
         every.setdefault(name, []).append(value)
@@ -444,7 +538,7 @@ def query_of(request: Request, model: type[QueryT]) -> QueryT:
     try:
         return model.model_validate(given)
     except ValidationError as error:
-        raise invalid(error, "query") from None
+        raise invalid(error, "query", model, given) from None
 
 
 async def body_of(request: Request, model: type[BodyT], *, patience: float) -> BodyT:
@@ -458,10 +552,25 @@ async def body_of(request: Request, model: type[BodyT], *, patience: float) -> B
     Raises:
         HttpProblem: it is not JSON, too long, too slow, or not valid.
     """
+    return await parsed_body(request, model, patience=patience, longest=LONGEST)
+
+
+async def parsed_body(request: Request, model: type[ModelT], *, patience: float, longest: int) -> ModelT:
+    """Return the body of a request that has a bound of its own.
+
+    Args:
+        request: the request.
+        model: the model of the body.
+        patience: seconds within which it must arrive.
+        longest: its maximum number of bytes.
+
+    Raises:
+        HttpProblem: it is not JSON, too long, too slow, or not valid.
+    """
     check_json(request.headers)
     data: bytes | None = None
     with anyio.move_on_after(patience):
-        data = await _read(request)
+        data = await _read(request, longest)
     if data is None:
         detail = f"the body was not received within {patience:g} seconds"
         raise HttpProblem(408, "body-too-slow", detail, headers={"Connection": "close"})
@@ -469,15 +578,16 @@ async def body_of(request: Request, model: type[BodyT], *, patience: float) -> B
     return await away(lambda: _fitting(text, model), text)
 
 
-def _fitting(data: bytes, model: type[BodyT]) -> BodyT:
+def _fitting(data: bytes, model: type[ModelT]) -> ModelT:
     try:
         found = from_json(data, allow_inf_nan=False, cache_strings=False)
         json.loads(data, object_pairs_hook=_once)
-        return model.model_validate(found)
-    except ValidationError as error:
-        raise invalid(error, "body") from None
     except ValueError as error:
         raise HttpProblem(422, "invalid-json", f"the body is not JSON: {error}") from None
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        raise invalid(error, "body", model, found) from None
 
 
 def _once(pairs: list[tuple[str, object]]) -> None:
@@ -493,27 +603,27 @@ def _once(pairs: list[tuple[str, object]]) -> None:
         seen.add(name)
 
 
-async def _read(request: Request) -> bytes:
+async def _read(request: Request, longest: int) -> bytes:
     """Return the bytes of a body. They are counted: Content-Length may be wrong.
 
     A body that is too long is read and dropped, because many clients read no response before. One that is far too long
     is not read to its end.
     """
     said = request.headers.get("content-length", "0")
-    if not said.isdecimal() or len(said) > 18 or int(said) > _DROPPED:
-        raise _too_long(hangs_up=True)
+    if not said.isdecimal() or len(said) > 18 or int(said) > _DROPPED * longest:
+        raise _too_long(longest, hangs_up=True)
     found, length = bytearray(), 0
     async for chunk in request.stream():
         length += len(chunk)
-        if length > _DROPPED:
-            raise _too_long(hangs_up=True)
-        if length <= LONGEST:
+        if length > _DROPPED * longest:
+            raise _too_long(longest, hangs_up=True)
+        if length <= longest:
             found += chunk
-    if length > LONGEST:
-        raise _too_long(hangs_up=False)
+    if length > longest:
+        raise _too_long(longest, hangs_up=False)
     return bytes(found)
 
 
-def _too_long(*, hangs_up: bool) -> HttpProblem:
+def _too_long(longest: int, *, hangs_up: bool) -> HttpProblem:
     headers = {"Connection": "close"} if hangs_up else None
-    return HttpProblem(413, "body-too-long", f"the body has more than {LONGEST:,} bytes, the limit", headers=headers)
+    return HttpProblem(413, "body-too-long", f"the body has more than {longest:,} bytes, the limit", headers=headers)

@@ -6,21 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core import core_schema
 
 from orchestrator import __version__
 from orchestrator.errors import DISTRIBUTION
 from orchestrator.web import (
     comparisons,
-    costs,
     documents,
+    evaluations,
+    events,
     forks,
     graphs,
+    notes,
     questions,
     replays,
     requests,
     run_commands,
     runs,
+    sources,
+    stats,
     streams,
     workers,
 )
@@ -29,7 +34,7 @@ from orchestrator.web.compose import handlers as compose
 from orchestrator.web.documents import ProblemDocument
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.principals import cookies
-from orchestrator.web.problems import MEDIA
+from orchestrator.web.problems import MEDIA, TITLES
 from orchestrator.web.streams import MEDIA as STREAM
 
 _RUN = "/api/runs/{run_id}"
@@ -65,6 +70,10 @@ ROUTES: tuple[Endpoint, ...] = (
         query=requests.PageQuery,
     ),
     Endpoint(
+        "GET", f"{_RUN}/transcript", "show_transcript", runs.transcript, "Show what was said in a run.",
+        documents.TranscriptDocument, query=requests.TranscriptQuery,
+    ),
+    Endpoint(
         "GET", f"{_RUN}/state", "show_state", runs.state, "Show the state of a run, also as it was.",
         documents.StateDocument, query=requests.AtQuery,
     ),
@@ -75,6 +84,10 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "GET", f"{_RUN}/why", "explain_run", runs.why, "Explain a run, or one of its steps.", documents.WhyDocument,
         query=requests.WhyQuery,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/source", "show_source", sources.show, "Show the source of the function behind a node.",
+        sources.SourceDocument, query=sources.SourceQuery,
     ),
     Endpoint(
         "GET", f"{_RUN}/export", "export_run", runs.export, "Export a run as JSON Lines.", None,
@@ -102,6 +115,10 @@ ROUTES: tuple[Endpoint, ...] = (
         body=requests.StopBody, problems=(409,),
     ),
     Endpoint(
+        "POST", f"{_RUN}/archive", "archive_run", run_commands.archive, "Move the records of a run to the archive.",
+        documents.ArchivedResult, problems=(409,),
+    ),
+    Endpoint(
         "POST", f"{_RUN}/fork", "fork_run", run_commands.fork, "Fork a run.", documents.RunResult,
         body=requests.ForkBody, status=201, problems=(409,), headers=("Location",),
     ),
@@ -125,6 +142,21 @@ ROUTES: tuple[Endpoint, ...] = (
     Endpoint(
         "POST", f"{_RUN}/send", "send_event", run_commands.send, "Send an event to a run.", documents.SentResult,
         body=requests.SendBody, problems=(409,),
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/awaited", "list_awaited", events.listing, "List the events that a run waits for and keeps.",
+        events.RunEvents,
+    ),
+    Endpoint(
+        "GET", f"{_RUN}/notes", "list_notes", notes.listing, "List the notes on a run.", notes.NoteList,
+        query=notes.NotesQuery,
+    ),
+    Endpoint(
+        "POST", f"{_RUN}/notes", "write_note", notes.write, "Write a note on a run, or on one of its steps.",
+        notes.NoteDocument, body=notes.NoteBody, status=201,
+    ),
+    Endpoint(
+        "DELETE", f"{_RUN}/notes/{{note}}", "delete_note", notes.delete, "Delete a note of a run.", notes.NoteDeleted,
     ),
     Endpoint(
         "GET", "/api/questions", "list_questions", questions.listing, "List the open questions of all runs.",
@@ -153,8 +185,17 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint("GET", "/api/graphs/{name}", "show_graph", graphs.show, "Show a graph.", documents.GraphDocument),
     Endpoint(
-        "GET", "/api/stats", "show_stats", costs.stats, "Show what runs spent, in groups.",
-        documents.StatsDocument, query=requests.StatsQuery, streams=costs.StatsEvent,
+        "GET", "/api/stats", "show_stats", stats.stats, "Show what runs spent, in groups.",
+        documents.StatsDocument, query=requests.StatsQuery, streams=stats.StatsEvent,
+    ),
+    Endpoint(
+        "GET", "/api/evaluations", "list_evaluations", evaluations.listing, "List the evaluations of the store.",
+        evaluations.EvaluationPage, query=evaluations.EvaluationsQuery,
+    ),
+    Endpoint(
+        "GET", "/api/evaluations/{name}", "show_evaluation", evaluations.show,
+        "Show an evaluation, and its cases that are wrong or changed.", evaluations.EvaluationDocument,
+        query=evaluations.EvaluationQuery,
     ),
     Endpoint(
         "GET", "/api/diff", "diff_runs", comparisons.diff, "Compare runs with the first of them.",
@@ -170,7 +211,7 @@ ROUTES: tuple[Endpoint, ...] = (
     ),
     Endpoint(
         "POST", "/api/replays/stop", "stop_replays", replays.stop, "Stop replaying many runs.",
-        replays.ReplaysDocument, body=replays.StopBody, problems=(404,),
+        replays.ReplaysDocument, body=replays.StopReplaysBody, problems=(404,),
     ),
     Endpoint(
         "GET", "/api/diff/steps", "align_runs", comparisons.listing, "Put the steps of runs side by side.",
@@ -196,26 +237,15 @@ def routes_of_tries() -> tuple[Endpoint, ...]:
 
 
 _NOT_OF_TRIES = frozenset(
-    {"start_run", "list_kinds", "check_graph", "try_graph", "save_graph", "list_workers", "log_out"}
-)
+    {
+        "archive_run", "start_run", "list_kinds", "check_graph", "try_graph", "save_graph", "list_workers", "log_out",
+        "show_source", "list_evaluations", "show_evaluation",
+    }
+)  # fmt: skip
 
 
 REF = "#/components/schemas/{model}"
 OPENAPI = "/api/openapi.json"
-_PHRASES = {
-    204: "The run has ended, and no further events come.",
-    400: "The request has no valid host.",
-    401: "The token is missing.",
-    403: "Refused.",
-    404: "There is no such thing.",
-    408: "The body was not received in time.",
-    409: "It does not fit what the run is now.",
-    413: "The body is too long.",
-    415: "The body is not JSON.",
-    422: "The query or the body does not fit.",
-    500: "A fault of the server.",
-    503: "The store cannot be used now, or there are too many streams.",
-}
 _LAST: Mapping[str, Any] = {
     "name": "Last-Event-ID",
     "in": "header",
@@ -223,6 +253,37 @@ _LAST: Mapping[str, Any] = {
     "schema": {"type": "integer", "minimum": 0},
     "description": "The number of the last record that the client has; it counts before `after`.",
 }
+
+
+_SAID = f"""Runs of agent graphs.
+
+A body is JSON of at most {requests.LONGEST:,} bytes, in which each name occurs once in an object; unknown fields are
+refused. A query has at most {requests.PARAMETERS} parameters. Errors are `application/problem+json` (RFC 9457).
+"""
+
+
+class _Schemas(GenerateJsonSchema):
+    """Makes schemas whose titles are the names of models, and whose defaults fit."""
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        """Leave out a default of null where a client cannot give null: it stands for a field that is left out."""
+        found = super().default_schema(schema)
+        inner = schema["schema"]
+        if found.get("default", ...) is None and not _takes_null(self.generate_inner(inner)):
+            del found["default"]
+        return found
+
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        """Give no title to fields: a generator of code would make a type of each."""
+        return False
+
+
+def _takes_null(schema: Mapping[str, Any]) -> bool:
+    return (
+        schema.get("type") == "null"
+        or not schema.keys() & {"type", "anyOf", "$ref", "enum", "const"}
+        or any(map(_takes_null, schema.get("anyOf", ())))
+    )
 
 
 def openapi_document(routes: Sequence[Endpoint], *, server: str = "", token: bool = False) -> dict[str, Any]:
@@ -237,7 +298,7 @@ def openapi_document(routes: Sequence[Endpoint], *, server: str = "", token: boo
     for route in routes:
         models.update(dict.fromkeys(filter(None, (route.answer, route.streams)), "serialization"))
         models.update(dict.fromkeys(filter(None, (route.query, route.body)), "validation"))
-    names, schemas = models_json_schema([*models.items()], ref_template=REF)
+    names, schemas = models_json_schema([*models.items()], ref_template=REF, schema_generator=_Schemas)
     refs: dict[type[BaseModel], Any] = {model: names[model, mode] for model, mode in models.items()}
     components: dict[str, Any] = schemas["$defs"]
     paths: dict[str, dict[str, Any]] = {}
@@ -248,7 +309,7 @@ def openapi_document(routes: Sequence[Endpoint], *, server: str = "", token: boo
         del components[name]  # queries are parameters
     found: dict[str, Any] = {
         "openapi": "3.1.0",
-        "info": {"title": DISTRIBUTION, "version": __version__, "summary": "Runs of agent graphs."},
+        "info": {"title": DISTRIBUTION, "version": __version__, "description": _SAID},
         "servers": [{"url": server or "/"}],
         "paths": paths,
         "components": {"schemas": components},
@@ -272,13 +333,17 @@ def _operation(route: Endpoint, query: Mapping[str, Any], refs: Mapping[type[Bas
         "responses": {str(route.status): _success(route, refs)},
     }
     if route.streams is not None and route.answer is None:
-        found["responses"]["204"] = {"description": _PHRASES[204]}
+        found["responses"]["204"] = {"description": "The run has ended, and no further events come."}
         found["parameters"].append(_LAST)
     if route.body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": refs[route.body]}}}
+        found["requestBody"] = {
+            "description": f"At most {requests.LONGEST:,} bytes.",
+            "required": True,
+            "content": {"application/json": {"schema": refs[route.body]}},
+        }
     for status in route.statuses():
         content = {MEDIA: {"schema": refs[ProblemDocument]}}
-        found["responses"][str(status)] = {"description": _PHRASES[status], "content": content}
+        found["responses"][str(status)] = {"description": TITLES[status], "content": content}
     return found
 
 

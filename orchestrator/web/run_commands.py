@@ -11,13 +11,15 @@ from collections.abc import Awaitable, Callable
 
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor import Run
+from orchestrator.executor.commands import unchecked
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel.records import Answered, Asked, Record
-from orchestrator.stores.base import RunInfo
+from orchestrator.stores.base import Archiving, RunInfo
 from orchestrator.tasks import away
-from orchestrator.views.untaken_events import unawaited
-from orchestrator.web import documents, problems, requests
+from orchestrator.views.untaken_events import not_taken
+from orchestrator.web import documents, forks, problems, requests
 from orchestrator.web.endpoint import Call
+from orchestrator.web.problems import HttpProblem
 
 _STOPPING = 10.0
 """Seconds in which a pause or cancellation reaches its run if no request waits for the result."""
@@ -28,10 +30,12 @@ async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.R
     body, executor = call.body, call.executor
     if body.wait:
         call.service.streams.check()
-    graph, approve = await call.graph(body.graph), call.risk(body.approve)
+    graph, approve = call.with_model(await call.graph(body.graph), body.model), call.risk(body.approve)
     await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
+    if body.model is not None and refs is not None:
+        refs = {**refs, "model": body.model}
     new = RunInfo(run_id, graph.name, "running", body.labels)
     await executor.submit(
         graph,
@@ -135,7 +139,7 @@ async def fork(call: Call[requests.NoQuery, requests.ForkBody]) -> documents.Run
     body, executor = call.body, call.executor
     labels = (await call.labelled(call.run)).labels
     await call.check_new(body.run_id, call.run.graph, {**labels, **body.labels})
-    changes = body.changes(None if body.graph is None else await call.graph(body.graph))
+    changes = body.changes(await forks.version_of(call))
     if body.start:
         await executor.forks.preview(call.run_id, **changes)  # refused early if it cannot continue here
     await call.check_answers(body.answers or (), body.at, replaced=body.answer is not None)
@@ -173,14 +177,30 @@ async def send(call: Call[requests.NoQuery, requests.SendBody]) -> documents.Sen
     """Send an event to a run, which continues in the background."""
     body = call.body
     by = call.by(body.by)
-    warning = unawaited((await call.executor.load(call.run_id)).machine, body.event) or None
+    machine = (await call.executor.load(call.run_id)).machine
+    warning = not_taken(machine, body.event, body.data) or unchecked(machine, body.event) or None
     run = await call.executor.send(call.run_id, body.event, body.data, id=body.id, by=by, background=True)
     return documents.SentResult(**vars(await documents.result_of(run)), warning=warning)
 
 
+async def archive(call: Call[requests.NoQuery]) -> documents.ArchivedResult:
+    """Move the records of a run to the archive.
+
+    Raises:
+        HttpProblem: the server has no archive, or the run cannot be archived now.
+    """
+    if not isinstance(call.executor.store, Archiving):
+        raise HttpProblem(409, "archive-off", "this server has no archive: start it with ORCHESTRATOR_ARCHIVE set")
+    done = await call.executor.archive(run_ids=[call.run_id])
+    if call.run_id in done.skipped:
+        raise HttpProblem(409, "not-archived", f"run {call.run_id!r} is not archived: {done.skipped[call.run_id]}")
+    archived = (await call.executor.store.info(call.run_id)).archived
+    return documents.ArchivedResult.model_validate({"archived": None if archived is None else archived.to_json()})
+
+
 async def delete(call: Call[requests.DeleteQuery]) -> documents.Deleted:
     """Delete a run."""
-    deleted = await call.executor.delete(call.run_id, children=call.query.children)
+    deleted = await call.executor.delete(call.run_id, children=call.query.children, by=call.principal)
     for run_id in deleted:
         call.service.forget(run_id)
     return documents.Deleted(deleted=deleted)

@@ -9,10 +9,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from html import unescape
-from typing import TYPE_CHECKING, cast
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import quote, urlencode
 
 import anyio
+from pydantic import model_validator
 from starlette.responses import Response, StreamingResponse
 
 from orchestrator.errors import Archived, OrchestratorError, StoreError
@@ -20,7 +21,9 @@ from orchestrator.executor import Event, Point, Run
 from orchestrator.json import cut_up, encoded, in_pieces
 from orchestrator.kernel.status import FINAL
 from orchestrator.redaction import redacted
+from orchestrator.render.html.step_data import clean
 from orchestrator.render.terminal.texts import ago
+from orchestrator.stores.base import Archiving
 from orchestrator.tasks import away
 from orchestrator.values import utc
 from orchestrator.views.events import event_of
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.status import RunStatus
 
 
+RunsQueryT = TypeVar("RunsQueryT", bound=requests.RunsQuery)
 _LOOKED_AT = 2000
 """Rows that `authorize` may leave out in a row before a partial page is returned."""
 SVG = "image/svg+xml"
@@ -45,7 +49,7 @@ _PICTURE = "default-src 'none'; style-src 'unsafe-inline'; sandbox; frame-ancest
 _PAGE_POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]*)"')
 
 
-async def page_of(call: Call[requests.RunsQuery]) -> documents.RunPage:
+async def page_of(call: Call[RunsQueryT]) -> documents.RunPage:
     """Return a page of runs."""
     query = call.query
     rows: list[documents.RunRow] = []
@@ -111,6 +115,23 @@ async def records(call: Call[requests.PageQuery]) -> documents.Records:
     return documents.Records(records=events, cursor=last if len(found) == limit and last < call.run.head else None)
 
 
+async def transcript(call: Call[requests.TranscriptQuery]) -> documents.TranscriptDocument:
+    """Return a part of the transcript of a run: the entries after number `after`, at most `limit`."""
+    run, after, limit = await call.executor.load(call.run_id), call.query.after, call.query.limit
+
+    def made() -> documents.TranscriptDocument:
+        entries = run.transcript()
+        shown = [documents.TranscriptEntry(**clean(one.to_json())) for one in entries[after : after + limit]]
+        return documents.TranscriptDocument(
+            run_id=run.run_id,
+            status=cast("RunStatus", run.status),
+            entries=shown,
+            cursor=after + limit if len(entries) > after + limit else None,
+        )
+
+    return await away(made)
+
+
 async def state(call: Call[requests.AtQuery]) -> documents.StateDocument:
     """Return the state of a run at a record."""
     run = await _at(call)
@@ -155,7 +176,8 @@ async def why(call: Call[requests.WhyQuery]) -> documents.WhyDocument:
 async def page(call: Call[requests.NoQuery]) -> Response:
     """Return the run as one HTML file."""
     run = await call.executor.load(call.run_id)
-    parts = await away(lambda: encoded([run.to_html()]))
+    notes = await call.may("list_notes")
+    parts = await away(lambda: encoded([run.to_html(notes=notes)]))
     policy = _PAGE_POLICY.search(parts[0].decode())
     assert policy is not None
     headers = {"Content-Security-Policy": f"{unescape(policy[1])}; frame-ancestors 'none'"}
@@ -167,8 +189,16 @@ async def export(call: Call[requests.ExportQuery]) -> ASGIApp:
     query = call.query
     if not call.query.redact:
         await call.check(call.action, principals.Act(redact=False))
-    lines = call.executor.export(call.run_id, children=query.children, redact=query.redact)
+    notes = await call.may("list_notes")
     name = re.sub(r"[^A-Za-z0-9._-]", "_", call.run_id)
+    lines = call.executor.export(
+        call.run_id,
+        children=query.children,
+        redact=query.redact,
+        notes=notes,
+        to=f"{name}.jsonl, by HTTP",
+        by=call.principal,
+    )
     headers = {"Content-Disposition": f'attachment; filename="{name}.jsonl"'}
     return StreamingResponse(_ended(lines), media_type=LINES, headers=headers)
 
@@ -204,6 +234,8 @@ def _check_record(run: Run, seq: int | None) -> None:
 
 SEARCHED = 10.0
 """Seconds between two searches of a stream with `q`: each may read journals."""
+_SORTED = 3.0
+"""Seconds between two looks of a stream at a sorted list: each reads something of every run that matches."""
 
 
 async def listing(call: Call[requests.RunsQuery]) -> documents.RunPage | ASGIApp:
@@ -217,24 +249,33 @@ async def listing(call: Call[requests.RunsQuery]) -> documents.RunPage | ASGIApp
 
 
 async def _changes(call: Call[requests.RunsQuery]) -> AsyncIterator[str]:
-    watch = streams.StoreWatch(call.executor.store, call.settings, rest=SEARCHED if call.query.q else 0.0)
+    query = call.query
+    rest = SEARCHED if query.q else _SORTED if query.sort != "started" else 0.0
+    watch = streams.StoreWatch(call.executor.store, call.settings, rest=rest)
     known: dict[str, object] | None = None
     asked = 0
     while True:
         await watch.wait()
-        rows, waiting = _rows(await page_of(call)), await questions.waiting_for_people(call)
+        found, waiting = await page_of(call), await questions.waiting_for_people(call)
+        rows, event = _rows(found), partial(documents.RunsEvent, questions=waiting, version=_shown(found, waiting))
         if known is None:
-            yield streams.event_text(documents.RunsEvent(type="ready", questions=waiting))
+            yield streams.event_text(event(type="ready"))
         else:
             changed = [run_id for run_id in {**known, **rows} if known.get(run_id) != rows.get(run_id)]
             if changed or waiting != asked:
-                yield streams.event_text(documents.RunsEvent(type="changed", run_ids=changed, questions=waiting))
+                yield streams.event_text(event(type="changed", run_ids=changed))
         known, asked = rows, waiting
         await anyio.sleep(call.settings.poll)
 
 
 def _rows(page: documents.RunPage) -> dict[str, object]:
     return {row.run_id: row for row in page.runs}
+
+
+def _shown(page: documents.RunPage, waiting: int) -> str:
+    """Return a value that changes with what the screen shows of a page of runs, except for ages."""
+    rows = [f"{row.run_id} {_version(row)}" for row in page.runs]
+    return shell.key_of("\n".join([*rows, str(page.cursor), str(waiting)]))
 
 
 _SPACED = json.JSONEncoder()
@@ -275,7 +316,7 @@ def _after(call: Call[requests.EventsQuery]) -> int:
     return int(said)
 
 
-BAR = 72
+BAR = 48
 """Width of the bar of a row in pixels."""
 STATUSES = ("running", "paused", "interrupted", "completed", "failed", "exhausted", "cancelled")
 
@@ -288,6 +329,9 @@ class Row:
     key: str
     version: str
     status: str
+    shown: str
+    """Its status in words: `diverged` for a replay that ended there and whose status is `cancelled`."""
+    diverged: bool
     graph: str
     input: str
     told: str
@@ -299,10 +343,14 @@ class Row:
     steps: str
     tokens: str
     cost: str
+    cost_note: str
     seconds: str
     work_width: float
     rest_width: float
     time_label: str
+    created: float
+    created_iso: str
+    created_ago: str
     updated: float
     updated_iso: str
     updated_ago: str
@@ -325,8 +373,10 @@ def view_of(row: documents.RunRow, longest: float, now: float) -> Row:
     return Row(
         id=row.run_id,
         key=shell.key_of(row.run_id),
-        version=_version(row, told),
+        version=_version(row),
         status=row.status,
+        shown="diverged" if row.diverged and row.status == "cancelled" and row.error else row.status,
+        diverged=row.diverged,
         graph=row.graph,
         input=row.input,
         told=told,
@@ -335,11 +385,15 @@ def view_of(row: documents.RunRow, longest: float, now: float) -> Row:
         parent=row.parent,
         steps=f"{row.steps:,}",
         tokens="" if row.tokens is None else f"{row.tokens:,}",
-        cost="" if not row.cost else f"{row.cost:.2f}" if row.cost >= 1 else f"{row.cost:.4f}",
+        cost=shell.money(row.cost) if row.cost else "?" if row.tokens else "",
+        cost_note="" if row.cost or not row.tokens else "No price is known for its models, or they are free.",
         seconds=shell.lasting(worked),
         work_width=round(2 + worked * scale, 1),
         rest_width=round(rest * scale, 1),
         time_label=f"worked {shell.lasting(worked)}, waited {shell.lasting(rest)}",
+        created=row.created,
+        created_iso=utc(row.created).isoformat(timespec="seconds"),
+        created_ago=ago(row.created, now),
         updated=row.updated,
         updated_iso=utc(row.updated).isoformat(timespec="seconds"),
         updated_ago=ago(row.updated, now),
@@ -347,8 +401,9 @@ def view_of(row: documents.RunRow, longest: float, now: float) -> Row:
     )
 
 
-def _version(row: documents.RunRow, told: str) -> str:
+def _version(row: documents.RunRow) -> str:
     """Return a value that changes with the content of the row."""
+    told, _ = _told(row)
     place = "" if row.archived is None else row.archived.name
     return shell.key_of(f"{row.head} {row.status} {row.steps} {told} {row.waiting} {row.tokens} {row.deaths} {place}")
 
@@ -387,10 +442,53 @@ _NAMES = {
     "relation": "made by",
     "since": "since",
     "failed_tool": "failed tool",
-    "begun_since": "begun since",
-    "begun_until": "begun until",
+    "model": "model",
+    "tool": "tool",
+    "node": "node",
+    "begun_since": "started since",
+    "begun_until": "started until",
 }
 """Filters that are shown with their values, and their names."""
+SORTS = (
+    ("started", "Newest first"),
+    ("updated", "Last changed"),
+    ("duration", "Time"),
+    ("cost", "Cost"),
+    ("status", "Status"),
+    ("graph", "Graph"),
+)
+"""Keys of the order of the list, and their names."""
+_IN_FORM = frozenset({"q", "graph", "begun_since", "begun_until", "sort", "after"})
+"""Parameters that fields of the form have."""
+_KNOWN_LABELS = 40
+"""Maximum number of labels that the form offers."""
+_PLAIN = frozenset(" ._:@/+-")
+"""Signs of labels that the form offers: a field cannot show others as escapes."""
+
+
+class ScreenQuery(requests.RunsQuery):
+    """The query of the screen: fields of its form that were left empty do not count, and replays are hidden."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _given(cls, data: Any) -> Any:
+        if not isinstance(data, dict):
+            return data
+        given = {
+            name: [one for one in value if one] if isinstance(value, list) else value for name, value in data.items()
+        }
+        return {name: value for name, value in given.items() if value not in ("", [])}
+
+    @property
+    def with_replays(self) -> bool:
+        """Whether replays are in the list: they are if it is asked for them, for diverged ones, or for relatives."""
+        if self.replays is not None:
+            return self.replays
+        return bool(self.diverged or self.parent or self.relation)
+
+    def filters(self) -> dict[str, Any]:
+        """See `RunsQuery`."""
+        return super().filters() | {"replays": self.with_replays}
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,39 +521,72 @@ class Address:
         return f"{self.root}/runs{'?' if pairs else ''}{urlencode(pairs)}"
 
 
-async def screen(call: Call[requests.RunsQuery]) -> Response:
+async def screen(call: Call[ScreenQuery]) -> Response:
     """Show the list of runs."""
+    query = call.query
     found = await page_of(call)
     now = time.time()
     longest = max((span_of(row, now) for row in found.runs), default=0.0)
     rows = [view_of(row, longest, now) for row in found.runs]
     given = call.request.query_params
     address = Address(shell.root_of(call), [(name, value) for name, value in given.multi_items() if value])
-    waiting = await questions.open_questions(call)
+    waiting = await questions.waiting_for_people(call)
+    shown = _shown(found, waiting)
+    asked = [*address.query, *([] if query.with_replays or query.replays is False else [("replays", "false")])]
     return await shell.page(
         call,
         "runs",
         {
             "title": "Runs",
             "rows": rows,
+            **_form(call, found),
             "all_statuses": STATUSES,
-            "statuses": call.query.status,
+            "statuses": query.status,
             "filters": address.filters(),
-            "filtered": bool(address.query),
+            "filtered": any(name not in ("sort", "ascending", "limit") for name, _ in address.query),
             "address": address,
-            "q": call.query.q or "",
-            "kept": [one for one in address.query if one[0] not in ("q", "after")],
+            "q": query.q or "",
+            "found": f"#{urlencode({'q': query.q}, quote_via=quote)}" if query.q else "",
+            "kept": [one for one in address.query if one[0] not in _IN_FORM],
+            "sort": query.sort,
+            "ascending": query.ascending,
+            "turned": partial(_turned, query),
+            "replays": query.with_replays,
+            "diverged": query.diverged is True,
+            "archives": isinstance(call.executor.store, Archiving),
             "older": address.page(found.cursor),
-            "newest": address({}) if call.query.after else "",
-            "open_questions": waiting,
-            "waiting": call.query.waiting is True,
-            "failed_tool": call.query.failed_tool or "",
+            "newest": address({}) if query.after else "",
+            "open_questions": questions.counted(waiting),
+            "waiting": query.waiting is True,
+            "failed_tool": query.failed_tool or "",
             "scanned": _scanned(found),
-            "changes": f"/runs?{urlencode(address.query)}",
+            "changes": f"/runs?{urlencode(asked)}",
+            "shown": shown,
         },
         root=address.root,
-        version=["runs", address.query, [[row.id, row.version] for row in rows], waiting, found.cursor],
+        version=["runs", address.query, shown],
     )
+
+
+def _form(call: Call[ScreenQuery], found: documents.RunPage) -> dict[str, object]:
+    """Return what the fields of the form have and offer, from the server's graphs and the runs of the page."""
+    query = call.query
+    graphs = {*call.executor.graphs, *(row.graph for row in found.runs), *filter(None, [query.graph])}
+    labels = dict.fromkeys(f"{name}:{value}" for row in found.runs for name, value in row.labels.items())
+    plain = [one for one in labels if all(sign.isalnum() or sign in _PLAIN for sign in one)]
+    return {
+        "graph": query.graph,
+        "graph_names": sorted(graphs),
+        "known_labels": plain[:_KNOWN_LABELS],
+        "first": shell.day_of(requests.unix(query.begun_since)),
+        "last": shell.day_of(requests.unix(query.begun_until), last=True),
+        "sorts": SORTS,
+    }
+
+
+def _turned(query: ScreenQuery, key: str, first: str) -> bool:
+    """Return whether a click on the title of a column sorts in ascending order: the other one if it is sorted by it."""
+    return not query.ascending if query.sort == key else first == "true"
 
 
 def _scanned(found: documents.RunPage) -> str:

@@ -30,6 +30,10 @@ HEAD_TIME = 10.0
 """Seconds in which the head of a request must arrive."""
 READ_TIME = 30.0
 """Seconds within which a client must read some part of a waiting response."""
+KEEP_ALIVE = 75
+"""Seconds that an idle connection stays open: more than clients and load balancers keep one, so that none sends a
+request while this server closes its connection. A new connection may take its place earlier.
+"""
 _MOST = 4096
 _EVERY = 60.0
 """Seconds within which a line is logged only once."""
@@ -216,6 +220,7 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             proxy_headers=False,
+            timeout_keep_alive=KEEP_ALIVE,
             timeout_graceful_shutdown=_GRACE,
         )
         super().__init__(config)

@@ -30,6 +30,8 @@ class Settings:
     """Names that a Host header may have: `name:port`, or `name` for any port; None: anything."""
     addresses: bool = False
     """True if a Host header may also be any IP address: no foreign page can have one of this machine as its name."""
+    origins: frozenset[str] = frozenset()
+    """Origins of further pages that may send requests (CORS), as browsers write them; see `guard.origins_of`."""
     token: str | None = None
     """Token that each request must bring; None: not required."""
     cookie: str = "orchestrator"
@@ -42,8 +44,12 @@ class Settings:
     """The highest limits that a request may set, by the fields that are set here. Others can only be lowered."""
     refs: Callable[[str, str], Mapping[str, object] | None] | None = None
     """References to the code of a new run, by its id and graph name; None, also as result: the executor's."""
+    currency: str = "USD"
+    """The currency of the prices, and so of all costs."""
     save_graphs: Path | None = None
     """The folder into which pages save graphs; None: saving is disabled."""
+    sources: bool = False
+    """True if the source of functions behind nodes may be shown."""
     scratch: bool = False
     """True if its runs are tries, which are lost with the server."""
     heartbeat: float = 15.0

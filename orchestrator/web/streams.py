@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
@@ -115,6 +115,8 @@ class EventStream:
         streams: counts the stream.
         settings: its time limits.
         allowed: whether the reader still has access, called every `recheck` seconds; None: always.
+        headers: further headers of the response.
+        gone: called when the reader disconnects before the end; None: nothing is done.
     """
 
     def __init__(
@@ -123,8 +125,13 @@ class EventStream:
         streams: OpenStreams,
         settings: Settings,
         allowed: Callable[[], Awaitable[bool]] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        gone: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         streams.check()
+        self._headers = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        self._gone = gone
         self._events, self._streams, self._settings, self._allowed = events, streams, settings, allowed
         self._over = False
         """True if the end was sent, or cannot be sent."""
@@ -134,7 +141,11 @@ class EventStream:
         start = {
             "type": "http.response.start",
             "status": 200,
-            "headers": [(b"content-type", f"{MEDIA}; charset=utf-8".encode()), (b"x-accel-buffering", b"no")],
+            "headers": [
+                (b"content-type", f"{MEDIA}; charset=utf-8".encode()),
+                (b"x-accel-buffering", b"no"),
+                *self._headers,
+            ],
         }
         if scope["method"] == "HEAD":
             await send(start)
@@ -201,6 +212,9 @@ class EventStream:
         """End the stream when its reader disconnects."""
         await _disconnected(receive, whole)
         self._over = True
+        if self._gone is not None:
+            with anyio.CancelScope(shield=True):
+                await self._gone()
 
 
 async def _disconnected(receive: Receive, scope: anyio.CancelScope, seconds: float = 0.0) -> None:

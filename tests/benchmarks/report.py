@@ -31,10 +31,14 @@ GROUPS: Mapping[str, Sequence[str]] = {
     "Steps": ("loop", "one_memory", "durable", "durable_pure", "one_sqlite", "concurrent"),
     "States that grow, and large ones": (
         *(f"history_{steps}" for steps in sizes.HISTORIES), "beside_0", "beside_5000", "touched_5000",
+        "depth_1", "depth_48",
     ),
     "Loading, resuming, listing": (*(f"load_{steps}" for steps in sizes.HISTORIES), "resume", "many"),
     "Branches": ("fan_100", "fan_1000", "fan_50000", "map_100", "map_2000"),
-    "Waiting, and an agent": ("waiting_1000", "waiting_10000", "react"),
+    "Waiting, live runs, and an agent": (
+        "waiting_1000", "waiting_10000", "live_1000", "live_4000", "talk_30", "talk_120", "react_30", "react",
+        "react_300",
+    ),
     "Starting, building, drawing": (
         "import", "import_names", "help", "cli_runs", "cli_show", "cli_run", "build_10", "build_100", "build_2000",
         "draw",
@@ -48,6 +52,8 @@ FIGURES: Mapping[str, str] = {
     "s": "s",
     "bytes": "bytes",
     "kib": "KiB",
+    "mean_us": "µs, mean",
+    "worst_us": "µs, worst",
     "cpu_percent": "% of a processor",
     "open_few_ms": "ms, one of 100",
     "list_few_ms": "ms, page of 100",
@@ -90,6 +96,11 @@ def ours(workload: str, figure: str = "us") -> Place:
     return Place("ours", workload, figure)
 
 
+def pair(one: str, other: str, figure: str = "us") -> tuple[Place, Place]:
+    """A figure of this library in two workloads."""
+    return ours(one, figure), ours(other, figure)
+
+
 SIZED = Place("floor_sized", "durable")
 TARGETS = (
     Target("loop in memory, of Burr's", 0.2, ours("loop"), Place("burr", "loop")),
@@ -103,6 +114,10 @@ TARGETS = (
     Target("a branch of 50,000, of one of 100", 1.3, ours("fan_50000"), ours("fan_100")),
     Target("step beside 5,000 messages, of one beside none", 1.1, ours("beside_5000"), ours("beside_0")),
     Target("step that reads 5,000 messages", 3000, ours("touched_5000"), unit="us"),
+    Target("step inside of 48 graphs, of one at the top, mean", 1.1, *pair("depth_48", "depth_1", "mean_us")),
+    Target("one of 4,000 live runs, of one of 1,000", 1.1, *pair("live_4000", "live_1000")),
+    Target("bytes of a model's call, 20 tools, 120 calls", 3000, ours("talk_120", "bytes"), unit="bytes"),
+    Target("the same at 120 calls, of 30", 1.05, *pair("talk_120", "talk_30", "bytes")),
     Target("map over 2,000 dicts, a branch, of one of 100", 1.3, ours("map_2000"), ours("map_100")),
     Target("200 runs at once, of the floor", 0.7, ours("concurrent"), Place("floor", "concurrent")),
     Target("load 800 x 1 KiB, of Burr's", 1.0, ours("load_800", "ms"), Place("burr", "load_800", "ms")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import TypeAlias
@@ -26,6 +26,8 @@ WHAT: Mapping[str, str] = {
     "beside_0": "step beside no messages",
     "beside_5000": "step beside 5,000 messages, untouched",
     "touched_5000": "step that reads one of 5,000 messages",
+    "depth_1": "step in a graph at the top",
+    "depth_48": "step inside of 48 graphs",
     "load_50": "newest state of 50 x 1 KiB",
     "load_200": "newest state of 200 x 1 KiB",
     "load_800": "newest state of 800 x 1 KiB",
@@ -39,7 +41,13 @@ WHAT: Mapping[str, str] = {
     "map_2000": "map over 2,000 dicts; a branch",
     "waiting_1000": "1,000 runs that wait; a run",
     "waiting_10000": "10,000 runs that wait; a run",
+    "live_1000": "1,000 runs inside of a node at once; a run",
+    "live_4000": "4,000 runs inside of a node at once; a run",
+    "talk_30": "journal of an agent with 20 tools, 30 calls; a call",
+    "talk_120": "journal of an agent with 20 tools, 120 calls; a call",
+    "react_30": "agent, 30 tool calls over HTTP; a call",
     "react": "agent, 100 tool calls over HTTP; a call",
+    "react_300": "agent, 300 tool calls over HTTP; a call",
     "import": "import",
     "import_names": "import of the main names",
     "help": "`--help`",
@@ -63,28 +71,38 @@ class Row:
     workload: str
     figure: str
     medians: Mapping[str, float]
-    """Of each subject's rounds."""
+    """Of each subject's rounds; or the minima."""
     ratio: float | None
-    """Ours to the floor: the median of the ratios of each round."""
+    """Ours to the floor: the median of the ratios of each round; or the ratio of the minima."""
     lead: float | None
     """The best peer to ours."""
     best: str | None = None
     """That peer."""
 
 
-def rows_of(workload: str, rounds: Rounds) -> Iterable[Row]:
-    """The rows of one workload."""
+def rows_of(workload: str, rounds: Rounds, of: Callable[[Sequence[float]], float] = median) -> Iterable[Row]:
+    """The rows of one workload.
+
+    Args:
+        workload: Its name.
+        rounds: Its figures.
+        of: `min` on a machine that is busy with other things: the least of the rounds was disturbed least.
+    """
     names = dict.fromkeys(name for found in rounds for figures in found.values() for name in figures)
     for name in names:
         values = {
             subject: [found[subject][name] for found in rounds if name in found.get(subject, {})]
             for subject in SUBJECTS
         }
-        medians = {subject: median(found) for subject, found in values.items() if found}
+        medians = {subject: of(found) for subject, found in values.items() if found}
         peers = {subject: value for subject, value in medians.items() if subject in PEERS}
         best = min(peers, key=peers.__getitem__) if peers and medians.get("ours") else None
         lead = None if best is None else peers[best] / medians["ours"]
-        yield Row(workload, name, medians, ratio(rounds, ("ours", name), ("floor", name)), lead, best)
+        if of is median:
+            to_floor = ratio(rounds, ("ours", name), ("floor", name))
+        else:
+            to_floor = medians["ours"] / medians["floor"] if medians.get("floor") and "ours" in medians else None
+        yield Row(workload, name, medians, to_floor, lead, best)
 
 
 def ratio(rounds: Rounds, one: tuple[str, str], other: tuple[str, str], less: Rounds | None = None) -> float | None:

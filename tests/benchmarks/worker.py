@@ -27,6 +27,7 @@ _BEFORE = {
     "history_": "history_50",
     "beside_": "beside_0",
     "touched_": "touched_5000",
+    "depth_": "depth_1",
     "fan_": "fan_100",
     "map_": "map_100",
     "build_": "build_10",

@@ -52,7 +52,7 @@ def test_help_loads_nothing_heavy(told: tuple[dict[str, str], list[str], list[st
     """Nothing that runs, draws or stores: only the command line itself."""
     _, heavy, ours = told
     assert heavy == []
-    assert {name.split(".")[1] for name in ours if "." in name} <= {"_lazy", "cli", "errors", "visible"}
+    assert {name.split(".")[1] for name in ours if "." in name} <= {"_lazy", "cli", "collector", "errors", "visible"}
     assert "graphs" not in ours
 
 

@@ -49,10 +49,20 @@ def test_runs_are_listed_and_filtered(ran: Shell) -> None:
     assert [row["run_id"] for row in filtered.json] == ["writer"]
     assert set(everything.json[0]) == {
         "run_id", "graph", "status", "labels", "created", "updated", "head", "waiting", "due", "input", "output",
-        "question", "error", "steps", "tokens", "cost", "seconds", "usage", "parent", "deaths", "retry_at", "fault",
-        "driver", "archived",
+        "question", "error", "steps", "tokens", "cost", "seconds", "usage", "parent", "diverged", "deaths", "retry_at",
+        "fault", "driver", "archived",
     }  # fmt: skip
     assert len(table.out.splitlines()) == 3
+    oldest, by_status, unknown, both = ran.look(
+        ("runs", "--json", "--ascending"),
+        ("runs", "--json", "--sort", "status", "--ascending"),
+        ("runs", "--sort", "costs"),
+        ("runs", "--anywhere", "x", "--sort", "cost"),
+    )
+    assert [row["run_id"] for row in oldest.json] == [row["run_id"] for row in reversed(everything.json)]
+    assert [row["status"] for row in by_status.json] == sorted(row["status"] for row in everything.json)
+    assert (unknown.code, "did you mean cost?" in unknown.err) == (2, True)
+    assert (both.code, "use --search with --sort" in both.err) == (2, True)
     assert "user=ann" in next(line for line in table.out.splitlines() if line.startswith("two"))
 
 
@@ -135,7 +145,7 @@ def test_a_run_is_shown_as_it_was_at_a_record(ran: Shell) -> None:
         ("show", "writer"),
         ("show", "nosuch"),
     )
-    assert set(end.json) == RESULT | {"why", "untaken", "approvals", "state", "branches", "history"}
+    assert set(end.json) == RESULT | {"why", "untaken", "approvals", "state", "branches", "history", "notes"}
     assert end.json["status"] == "completed"
     assert [step["node"] for step in end.json["history"]] == ["nasty", "confirm", "writes"]
     assert set(end.json["history"][0]) == {"seq", "path", "node", "outcome", "update", "started", "ended"}

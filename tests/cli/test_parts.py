@@ -142,8 +142,8 @@ def test_tools_that_are_not_there(place: Path, ref: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("ref", "says"),
     [
-        ("gpt-4", "write offline, openai:NAME (such as openai:gpt-4o-mini), module:attr or file.py:attr"),
-        ("openai", "does not name a model"),
+        ("gpt-4", "Or write offline, openai:NAME (such as openai:gpt-4o-mini), responses:NAME"),
+        ("openai", "model 'openai' is unknown"),
         ("openai:", "does not name a model"),
         ("nosuch:x", "there is no module 'nosuch'"),
         ("mine.py:nosuch", "mine.py has no 'nosuch'"),
@@ -170,6 +170,22 @@ def test_a_module_that_cannot_be_imported_says_where(place: Path, capsys: pytest
     assert "ValueError" in said
     with pytest.raises(GraphUnknown), importing("mine"):  # an error of ours says it all
         graph_from_ref("mine:nosuch")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "[1]", "name: [x", "name: x\nnodes: {}", "name: x\nstate: {fields: {a: strr}}\nnodes: {}",
+        "name: x\nstate: {fields: {}}\nnodes: {a: {kind: nope}}\nedges: START -> a -> END",
+        "name: x\nstate: {fields: {}}\nnodes: {a: {kind: complete, prompt: hi, nope: 1}}\nedges: START -> a -> END",
+    ],
+)  # fmt: skip
+def test_a_wrong_graph_file_names_no_line_of_python(place: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    (place / "bad.yaml").write_text(text)
+    assert app._code(lambda: int(graph_from_ref("bad.yaml") is None)) != 0
+    said = capsys.readouterr().err
+    assert said.startswith("error: bad.yaml")
+    assert ".py" not in said
 
 
 def test_a_reference_means_the_same_in_another_directory(place: Path) -> None:

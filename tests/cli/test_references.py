@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -115,8 +116,9 @@ def test_files_in_the_current_directory_hide_no_package(shell: Shell) -> None:
     assert not (shell.place / "owned").exists()
 
 
-def test_a_folder_graphs_of_the_users_is_theirs(shell: Shell) -> None:
+def test_a_folder_graphs_of_the_users_is_theirs(tmp_path: Path) -> None:
     """What their own code imports by this name is theirs; a shipped graph is found all the same."""
+    shell = Shell(tmp_path)  # a process for each command: in this one another test may have imported the shipped graphs
     (shell.place / "graphs").mkdir()
     (shell.place / "graphs/mine.py").write_text("from trial import number as graph\n")
     (shell.place / "agent.py").write_text("from graphs.mine import graph\n")
@@ -148,7 +150,8 @@ def test_a_dotenv_gives_keys_and_a_store_in_its_directory_only(shell: Shell) -> 
     assert (shell("runs").code, shell("runs").err) == (2, "error: .env: more than 100,000 bytes\n")
 
 
-def test_a_graph_of_the_users_own_hides_no_shipped_one(shell: Shell) -> None:
+def test_a_graph_of_the_users_own_hides_no_shipped_one(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)  # processes, as above
     (shell.place / "graphs.py").write_text("from trial import number as mine")
     shipped, own = shell.all(("run", "tool_user", "What is 1+1?", "--approve", "none"), ("check", "graphs:mine"))
     assert (shipped.code, shipped.out) == (0, "2\n")

@@ -80,15 +80,20 @@ def test_a_run_that_another_user_stored_needs_its_graph(shell: Shell) -> None:
 
 def test_a_replay_that_diverged_says_so_in_the_list_and_where_it_is_shown(shell: Shell) -> None:
     (shell.place / "new.py").write_text(NEW)
-    ran, replayed, listed, rows = shell.all(
+    ran, replayed, listed, rows, diverged, others = shell.all(
         ("run", "tool_user", "What is 2+3?", "--approve", "none", "--run-id", "one"),
         ("replay", "one", "--graph", "new.py:graph", "--json"),
         ("runs",),
         ("runs", "--json"),
+        ("runs", "--json", "--diverged", "--sort", "cost"),
+        ("runs", "--json", "--no-replays"),
     )
     assert (ran.code, replayed.json["replays"][0]["status"]) == (0, "diverged")
     assert "replay of one: diverged: model offline: the replayed run did not ask this" in listed.out
     row = rows.json[0]
-    assert (row["status"], row["error"].partition(": ")[0]) == ("cancelled", "diverged")
+    assert (row["status"], row["diverged"], row["error"].partition(": ")[0]) == ("cancelled", True, "diverged")
+    assert f"{row['run_id']}  tool_user  diverged " in listed.out
+    assert [one["run_id"] for one in diverged.json] == [row["run_id"]]
+    assert [one["run_id"] for one in others.json] == ["one"]
     shown = shell("show", row["run_id"])
     assert "): diverged: model offline: the replayed run did not ask this" in shown.out

@@ -12,7 +12,7 @@ from tests.support.shell import Shell
 SUM = "What is (3+4)*(10-2)/7?"
 RESULT = {
     "run_id", "graph", "status", "output", "waiting", "steps", "usage", "seconds", "error", "seq", "labels", "parent",
-    "inherited", "queued", "standby", "archived",
+    "diverged", "inherited", "queued", "standby", "archived",
 }  # fmt: skip
 
 

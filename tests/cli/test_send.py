@@ -145,3 +145,34 @@ def test_an_event_that_no_step_takes_is_shown_with_the_reason(shop: Shell) -> No
     for told in (show.out, why.out):
         assert f"not taken  event payed (record 3): {fault}" in told
     assert shown.json["untaken"][0] == {"seq": 3, "name": "payed", "why": fault}
+
+
+PRICES = """\
+name: prices
+state:
+  fields:
+    order: int
+    price: {type: float, default: 0}
+input: order
+output: price
+nodes:
+  wait: {kind: wait, event: priced, into: price}
+edges: START -> wait -> END
+"""
+
+
+def test_data_of_another_type_is_refused_and_the_run_waits_on(shell: Shell) -> None:
+    (shell.place / "prices.yaml").write_text(PRICES)
+    begun, *refused, sent = shell.all(
+        ("run", "prices.yaml", "7", "--run-id", "r"),
+        ("send", "r", "priced", '"much"'),
+        ("send", "r", "priced", '{"price": 3}', "--no-resume"),
+        ("send", "--label", "no=such", "priced", '"much"'),
+        ("send", "r", "priced", "3"),
+    )
+    assert begun.code == 3
+    for one in refused[:2]:
+        assert one.code == 2
+        assert "the data of the event 'priced' does not fit: update of" in one.err
+        assert "field 'price': input should be a valid number" in one.err
+    assert (sent.code, sent.json) == (0, 3.0)

@@ -1,7 +1,9 @@
-"""Commands about whole stores: store copy, store check."""
+"""Commands about whole stores: store copy, check, upgrade."""
 
 from __future__ import annotations
 
+import json
+import lzma
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.stores.owner import Owner
+from tests.data.kept_runs import STORE as KEPT
 from tests.support.postgres import PASSWORD, PostgresDatabase
 from tests.support.programs import CODE
 from tests.support.shell import Done, Shell
@@ -303,3 +307,76 @@ def test_a_database_is_no_store_in_memory_and_its_password_is_not_shown(
     wrong = shell("runs", "--store", f"mysql://me:{PASSWORD}@host/db")
     assert wrong.code == 2
     assert PASSWORD not in wrong.err
+
+
+@pytest.fixture
+def old(shell: Shell) -> str:
+    """A store of an earlier version."""
+    (shell.place / "old.db").write_bytes(lzma.decompress(KEPT.read_bytes()))
+    return "sqlite:///old.db"
+
+
+def test_a_store_of_an_earlier_version_is_backed_up_and_upgraded_once(shell: Shell, old: str) -> None:
+    before = (shell.place / "old.db").read_bytes()
+    dry = shell("store", "upgrade", old, "--dry-run", "--json")
+    assert (dry.code, dry.json["upgraded"], dry.json["steps"]) == (0, False, ["CREATE TABLE notes"])
+    assert (shell.place / "old.db").read_bytes() == before
+    done = shell("store", "upgrade", old)
+    assert (done.code, "upgraded to schema version" in done.err) == (0, True), done.err
+    (backup,) = shell.place.glob("old.db.schema7-*")
+    assert f"backup: {backup}" in done.err
+    again = shell("store", "upgrade", old, "--json")
+    assert (again.code, again.json["steps"], again.json["upgraded"], again.json["backup"]) == (0, [], False, None)
+    assert [*shell.place.glob("old.db.schema7-*")] == [backup]
+    for store in (old, f"sqlite:///{backup}"):
+        assert shell("show", "react-completed", "--store", store, "--json").json["status"] == "completed"
+
+
+def test_a_backup_has_the_name_that_is_given_and_replaces_no_file(shell: Shell, old: str) -> None:
+    before = (shell.place / "old.db").read_bytes()
+    (shell.place / "there.db").write_text("mine")
+    refused = shell("store", "upgrade", old, "--backup", "there.db")
+    assert (refused.code, "there.db exists; name another file" in refused.err) == (2, True)
+    assert (shell.place / "old.db").read_bytes() == before
+    assert shell("store", "upgrade", old, "--backup", "before.db").code == 0
+    assert (shell.place / "before.db").exists()
+    assert shell("store", "upgrade", "sqlite:///nothing.db").code == 2
+    assert shell("store", "upgrade", "memory://").code == 2
+    assert shell("store", "upgrade", old, "--backup", "a.db", "--no-backup").code == 2
+
+
+def test_a_store_is_not_upgraded_under_a_process_that_works_on_it_unless_told(shell: Shell, old: str) -> None:
+    owner = json.dumps(Owner.here().data())
+    with closing(sqlite3.connect(shell.place / "old.db")) as file, file:
+        file.execute("INSERT INTO holders VALUES ('h1', ?, 60.0, 1e12, 0)", (owner,))
+    refused = shell("store", "upgrade", old, "--json")
+    assert (refused.code, refused.json["upgraded"]) == (7, False)
+    assert f"process {os.getpid()} on " in refused.err
+    assert [*shell.place.glob("old.db.*")] == []
+    forced = shell("store", "upgrade", old, "--force", "--no-backup", "--json")
+    assert (forced.code, forced.json["upgraded"], forced.json["backup"]) == (0, True, None)
+
+
+def test_the_backup_of_a_database_is_made_by_its_own_tools(shell: Shell, postgres: PostgresDatabase) -> None:
+    postgres.execute("DROP TABLE notes; UPDATE orchestrator_schema SET version = 4")
+    refused = shell("store", "upgrade", postgres.url)
+    assert (refused.code, "pg_dump --format=custom" in refused.err) == (2, True)
+    assert shell("store", "upgrade", postgres.url, "--dry-run").code == 0
+    assert postgres.execute("SELECT version FROM orchestrator_schema") == [(4,)]
+    done = shell("store", "upgrade", postgres.url, "--no-backup", "--json")
+    assert (done.code, done.json["upgraded"]) == (0, True), done.err
+    assert shell("store", "upgrade", postgres.url, "--json").json["steps"] == []
+
+
+def test_a_damaged_run_is_taken_from_a_backup(ran: Shell) -> None:
+    here, backup = (f"sqlite:///{ran.place}/{name}.db" for name in ("damaged", "backup"))
+    for url in (here, backup):
+        assert ran("store", "copy", "sqlite:///.orchestrator/runs.db", url).code == 0
+    with closing(sqlite3.connect(ran.place / "damaged.db")) as file, file:
+        file.execute("UPDATE records SET data = substr(data, 1, 20) WHERE rowid = (SELECT max(rowid) FROM records)")
+    checked = ran("store", "check", "--store", here)
+    assert (checked.code, "wrong: run two: " in checked.out) == (1, True)
+    assert ran("export", "two", "-o", "two.jsonl", "--store", backup).code == 0
+    assert ran("delete", "two", "--store", here).code == 0
+    assert ran("import", "two.jsonl", "--store", here).out == "two\n"
+    assert ran("store", "check", "--store", here).code == 0

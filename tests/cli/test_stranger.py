@@ -92,6 +92,7 @@ def _fill(place: Path, port: int) -> None:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: evil\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("".join(f"[{group}]\nevil = evil_plugin:hook\n" for group in GROUPS))
+    (place / "rows.csv").write_text("question,expected\n=1+1,2\n")
     address = f"http://127.0.0.1:{port}"
     (place / ".env").write_text(
         f"OPENAI_BASE_URL={address}/v1\nHTTP_PROXY={address}\nHTTPS_PROXY={address}\nALL_PROXY={address}\n"
@@ -178,9 +179,13 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
                (["forged", "done", "-o", "two.html"], 0), (["call.json", "--format", "mermaid"], 0)],
     "graphs": [([], 0)],
     "schema": [([], 0), (["-o", "graph.schema.json"], 0), (["json"], 0)],
+    "note": [(["done"], 0), (["done", "a note"], 0), (["nosuch", "a note"], 4)],
     "explain": [([], 0), (["C1", "GraphChanged"], 0), (["zzz"], 2)],
     "tools": [([], 0), (["view_file"], 0), (["terminal"], 0)],
     "compare": [([ASKED, "react", "tool_user", "--approve", "none", "-o", "compared"], 0), ([ASKED, "own.json"], 2)],
+    "eval": [
+        (["rows.csv", "tool_user", "--approve", "none"], 0), (["rows.csv", "own.json"], 2), (["code.json", "react"], 2),
+    ],
     "send": [(["planted", "any"], 2)],
     "fork": [(["forged", "--at", "1"], 2)],
     "replay": [(["forged"], 2)],
@@ -198,6 +203,8 @@ ROWS: dict[str, list[tuple[list[str], int]]] = {
     "restore": [(["nosuch"], 4)],
     "delete": [(["nosuch"], 4)],
     "store": [(["check"], 0)],
+    "mcp": [(["list"], 0), (["logout", "http://127.0.0.1:9/mcp"], 4)],
+    "audit": [(["export", "-o", "audit.jsonl"], 0), (["verify", "code.json", "--no-seals"], 1)],
     "cache": [(["list"], 0), (["prune"], 0)],
     "new": [(["agent", "json"], 2)],
     "model": [(["try", "offline"], 2), (["try", "openai:m", "--json"], 1)],
@@ -259,7 +266,8 @@ def test_nothing_in_a_strangers_directory_is_believed(tmp_path: Path, traced: li
     assert any(one.startswith("exec ") for one in told[-2][3]), told[-2]
     assert any(one.startswith("start ") for one in told[-1][3]), told[-1]
     canary = (tmp_path / "canary").read_text().splitlines()
-    assert canary == ["helper", "started"]
+    # The server of tools ends at once, so it is started once more in the older generation of the protocol.
+    assert canary == ["helper", "started", "started"]
     if traced:
         _judge(trace.read_text(), place, port)
 
@@ -269,9 +277,10 @@ def _is_mine(touched: str, port: int) -> bool:
 
 
 def _judge(trace: str, place: Path, port: int) -> None:
-    """Of the kernel's view: one program of theirs was begun, the control; no connection to them."""
-    started = [line for line in trace.splitlines() if "execve(" in line and f'execve("{place}' in line]
-    assert len(started) == 1, started
+    """Of the kernel's view: the control, a server of theirs that was started twice; no connection to them."""
+    started = [line for line in trace.splitlines() if f'execve("{place}' in line]
+    assert len(started) == 2, started
+    assert all(line.count('"own"') == 1 for line in started), started
     assert f"htons({port})" not in trace
     assert "execve(" in trace
     assert "connect(" in trace

@@ -20,6 +20,7 @@ from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
+from orchestrator.kernel.requests import Requests
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.base import _in_words as number_in_words
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
@@ -37,6 +38,7 @@ from orchestrator.models.probe import _FAULT, _TOKENS, _WORD
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.models.reading import NoReading, ThoughtScreen, choice_in, json_in, labelled
 from orchestrator.models.reading import parted as parted_thoughts
+from orchestrator.models.text.code import CodeForm
 from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.choose_args import _given
@@ -47,15 +49,18 @@ from orchestrator.nodes.planned_calls import arguments_of
 from orchestrator.nodes.plans import PlanFault
 from orchestrator.nodes.plans.blueprint import PlannedCall, needs_of, quoted_references, read_blueprint
 from orchestrator.nodes.plans.step_list import read_steps
+from orchestrator.nodes.plans.tasks import read_tasks
 from orchestrator.nodes.respond import answer_in, thought_in
 from orchestrator.nodes.route import GuardFault, read_guard
+from orchestrator.nodes.think import _before_made_up
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.page import embedded
-from orchestrator.render.html.step_data import CallData, clean
+from orchestrator.render.html.step_data import CallData, Tracebacks, clean
 from orchestrator.render.terminal import excerpts
 from orchestrator.stores.payloads import holes, split
 from orchestrator.stores.postgres.statements import escaped, unescaped
 from orchestrator.stores.requests import words as words_of
+from orchestrator.strategies.llm_compiler import verdict_in
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.builtin.browser import service, tabs
 from orchestrator.tools.builtin.files import Text, numbered
@@ -67,13 +72,14 @@ from orchestrator.tools.builtin.web_fetch.readable import readable
 from orchestrator.tools.builtin.web_search import Hit, _clean
 from orchestrator.tools.docstrings import read_docstring, written_type
 from orchestrator.tools.mcp import untrusted
-from orchestrator.tools.mcp.servers import refuse_secrets, servers_of
+from orchestrator.tools.mcp.servers import refuse_secrets, servers_of, without_comments
 from orchestrator.tools.mcp.stdio import Lines, id_of
 from orchestrator.tools.mcp.untrusted import checked_schema, names_of
 from orchestrator.tools.result import Blob, placeholder_of
 from orchestrator.tools.tool import checked
 from orchestrator.tools.validation import coerced, faults
 from orchestrator.views import safe_text
+from orchestrator.views.tracebacks import place_of, trace_data, traceback_parts
 from orchestrator.visible import barred, exact, narrow, shown
 from orchestrator.web import guard as request_guard
 from orchestrator.web.screens.compare import lines_of
@@ -124,7 +130,7 @@ _MARKS = ("|", "{", "}", "<", ">", "&", '"', "'", "`", "\\", "#", "*", "_", "~",
 
 
 def _form(name: str) -> Reader:
-    form: Form = FORMS[name]
+    form: Form = CodeForm() if name == "code" else FORMS[name]
 
     def everything(text: str) -> None:
         form.parse(text, _OFFERS)
@@ -275,6 +281,8 @@ def _server_lines(text: str) -> None:
         for _ in lines.feed(data[start : start + 4096]):
             pass
     id_of(data[:400], data[-400:])
+    with suppress(ValueError, RecursionError):
+        untrusted.messages_in(data, 1)
     untrusted.plain(text)
     kept = untrusted.Tail(("secret",))
     kept.add(data)
@@ -372,6 +380,18 @@ PARSERS: Mapping[str, Parser] = {
         ),
         ("\x1b[", "\x1b]0;", "\u0301", "\u202e", "\U000e0041", "a" * 50 + " "),
     ),
+    "tracebacks": Parser(
+        lambda text: (place_of(text), traceback_parts(text), trace_data(text)),
+        ("orchestrator.views.tracebacks:*",),
+        (
+            '  File "',
+            '", line 1',
+            ", in a\n",
+            "/orchestrator/tools/",
+            "  behind it, in libraries:\n",
+            "Traceback (most ",
+        ),
+    ),
     "payloads of records": Parser(
         _payloads,
         ("orchestrator.stores.payloads:*",),
@@ -395,6 +415,22 @@ PARSERS: Mapping[str, Parser] = {
         ("orchestrator.nodes.plans.step_list:*",),
         ("<" + " " * 50, "1. a\n", "1. ", "- ", "Step 1: ", "```\n", "a\n\n", "# a\n", "1. a. 2. b. "),
         (PlanFault,),
+    ),
+    "plan of tasks": Parser(
+        read_tasks,
+        ("orchestrator.nodes.plans.tasks:*",),
+        ("1. ", "$1", "${1}", "join()", "Thought:", "1. a(", ")", "\n"),
+        (PlanFault,),
+    ),
+    "verdict of a joiner": Parser(
+        verdict_in,
+        ("graphs.llm_compiler:*",),
+        ("Action: ", "Finish(", "Replan[", "Thought:", "Answer:", "</think>", "```", "\n"),
+    ),
+    "answers that a model made up": Parser(
+        _before_made_up,
+        ("orchestrator.nodes.think:*",),
+        ("Follow up:", "\nIntermediate answer:", "So the final answer is:", "\n"),
     ),
     "plan of calls": Parser(
         read_blueprint,
@@ -446,6 +482,22 @@ PARSERS: Mapping[str, Parser] = {
             "(",
         ),
         usual=200_000,
+    ),
+    "code form": Parser(
+        _form("code"),
+        ("orchestrator.models.text.code:*", "orchestrator.models.text.forms:*"),
+        (
+            "```python\n",
+            "```\n",
+            "```",
+            "~~~",
+            "<execute>",
+            "<execute></execute>\n",
+            "<code>",
+            "search(",
+            "print(",
+            "\n",
+        ),
     ),
     "plugin form": Parser(
         _form("plugin"),
@@ -527,7 +579,7 @@ PARSERS: Mapping[str, Parser] = {
     "lines of MCP servers": Parser(
         _server_lines,
         ("orchestrator.tools.mcp.stdio:*", "orchestrator.tools.mcp.untrusted:*"),
-        ('{"jsonrpc":"2.0","id":1,', "\x1b[", "\n", "secret"),
+        ('{"jsonrpc":"2.0","id":1,', '{"id":1,"error":', '"result":[', "\x1b[", "\n", "secret"),
     ),
     "schemas": Parser(
         _schema,
@@ -537,9 +589,26 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "values and their schemas": Parser(_validation, (), (*_JSON, "(", "-", "'a',", "aaaa", "a!", "not ", "~")),
     "references of MCP servers": Parser(
-        lambda text: (refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
-        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.servers:*"),
-        ("${A:-", "${env:", "A=", "'", '"', "\\", "mcp:", "--api-key ", "-k=", "https://", "?key=", "a_B", "#"),
+        lambda text: (without_comments(text), refuse_secrets(text), servers_of("NAME=${NAME} " + text)),
+        ("orchestrator.tools.mcp.servers:*", "orchestrator.tools.mcp.variables:*"),
+        (
+            "/*",
+            "//",
+            ", ",
+            "${A:-",
+            "${env:",
+            "A=",
+            "'",
+            '"',
+            "\\",
+            "mcp:",
+            "--api-key ",
+            "-k=",
+            "https://",
+            "?key=",
+            "a_B",
+            "#",
+        ),
         (GraphError,),
     ),
     "docstrings": Parser(
@@ -613,7 +682,7 @@ PARSERS: Mapping[str, Parser] = {
         _proxied, ("orchestrator.tools.builtin.browser.service:*",), ("HTTP/1.1 ", " 1", "a", "://", "/", "?")
     ),
     "pictures of tools": Parser(
-        lambda text: CallData(int)._pictures({"content": [{"url": text}]}),
+        lambda text: CallData(int, Requests(), Tracebacks())._pictures({"content": [{"url": text}]}),
         ("orchestrator.render.html.step_data:*",),
         ("data:image/png;base64,", "A", "=", "A=", "+/"),
     ),
@@ -656,8 +725,6 @@ OWN: Mapping[str, str] = {
     "orchestrator.cli.app:_CHOICE": "an argument that the user types",
     "orchestrator.cli.short_ids:_GENERATED": "an id of at most 255 characters",
     "orchestrator.executor.failures:_COROUTINE": "an error's message, character by character",
-    "orchestrator.executor.failures:_LIBRARY": "the path of a file of the program",
-    "orchestrator.executor.failures:_FRAME": "a line of a traceback, whose parts are fixed texts",
     "orchestrator.nodes.compact:_NAME": "the name of a tool, character by character",
     "orchestrator.nodes.file_schema:_kind()": "docstrings of kinds",
     "orchestrator.cli.explain_command:_LINK": "a page of ours",
@@ -669,7 +736,7 @@ OWN: Mapping[str, str] = {
     "orchestrator.stores.fair_claims:_NAME": "an argument of the program, or one that the user types",
     "orchestrator.cli.launch_refs:_NAMED_MODEL": "an argument that the user types",
     "orchestrator.cli.replay_command:_NAMED": "an argument that the user types",
-    "orchestrator.cli.options:_AGE": "an option that the user types",
+    "orchestrator.clock:_AGE": "an option that the user types",
     "orchestrator.models.refs:_NAME": "an option that the user types",
     "orchestrator.cli.new_command:suggestion()": "an argument that the user types",
     "orchestrator.graph.model:__init_subclass__()": "names of classes in the program",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from orchestrator import Executor
 from orchestrator.errors import InvalidExport, InvalidValue
@@ -143,7 +144,7 @@ async def odd_run(store: Store, labels: dict[str, str]) -> None:
         await executor.start(GRAPH, "x", run_id="odd")
         info, records = await executor.store.info("odd"), await executor.store.read("odd")
         await store.put_graph(info.content, await executor.store.graph(info.content))
-        first = records[0].model_copy(update={"labels": labels})
+        first = structs.replace(records[0], labels=labels)
         await store.create(NewRun(info.changed(labels=labels), [first, *records[1:]]))
 
 

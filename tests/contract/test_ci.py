@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / ".ci" / "run"
+ASKED_FOR = {"release"}
+"""Parts that run only if they are named."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
@@ -40,10 +45,10 @@ def test_a_part_that_is_not_there_is_refused() -> None:
     assert (found.returncode, found.stderr) == (2, f"no part 'nothing': there are {' '.join(parts())}\n")
 
 
-def test_all_parts_run_unless_some_are_named() -> None:
+def test_all_parts_but_those_that_are_asked_for_run_unless_some_are_named() -> None:
     found = re.search(r"^\[ \$# -gt 0 \] \|\| set -- ([a-z ]+)", RUN.read_text(), re.M)
     assert found
-    assert sorted(found[1].split()) == sorted(parts())
+    assert {*found[1].split()} == {*parts()} - ASKED_FOR
 
 
 def test_the_tests_of_no_part_may_be_skipped() -> None:
@@ -52,7 +57,19 @@ def test_the_tests_of_no_part_may_be_skipped() -> None:
 
 def test_each_part_is_a_job() -> None:
     (job,) = workflow(ROOT / ".github" / "workflows" / "checks.yml")["jobs"].values()
-    assert job["strategy"]["matrix"]["part"] == parts()
+    assert job["strategy"]["matrix"]["part"] == [part for part in parts() if part not in ASKED_FOR]
+
+
+def test_a_release_checks_every_extra_and_every_python_of_the_project() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found = ast.parse((ROOT / ".ci" / "release.py").read_text())
+    (uses,) = [
+        one.value for one in found.body if isinstance(one, ast.Assign) and getattr(one.targets[0], "id", "") == "USES"
+    ]
+    modules = ast.literal_eval(uses)
+    assert modules.keys() == project["optional-dependencies"].keys() - {"test", "bench", "docs", "dev"}
+    for module in modules.values():
+        assert importlib.util.find_spec(f"orchestrator.{module}"), module
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -14,7 +14,7 @@ from tests.support.sources import imports_of, text_of
 
 ROOT = Path(__file__).parents[2] / "orchestrator"
 
-FLOOR = "_lazy errors json tasks values visible redaction clock user_code private spelling"
+FLOOR = "_lazy errors json tasks values visible redaction clock user_code private spelling collector"
 BELOW_EXECUTOR = f"{FLOOR} graph kernel stores models views tools memory context nodes"
 BELOW_GRAPH_CLASS = f"{BELOW_EXECUTOR} executor executor/calls executor/drive executor/runs render"
 ABOVE_ALL = f"{BELOW_GRAPH_CLASS} render/terminal graph_class models/refs"
@@ -24,6 +24,7 @@ ROOMS = {
     "visible": "json",
     "redaction": "",
     "clock": "",
+    "collector": "",
     "spelling": "",
     "user_code": "errors",
     "private": "visible",
@@ -50,13 +51,16 @@ ROOMS = {
     "engines": f"{FLOOR} kernel executor executor/runs",
     "render": f"{FLOOR} graph kernel views",
     "render/terminal": f"{FLOOR} graph kernel views stores models tools render",
+    "otel": f"{BELOW_EXECUTOR} executor executor/calls __init__",
     "graph_class": BELOW_GRAPH_CLASS,
     "comparison": ABOVE_ALL,
+    "evaluation": f"{ABOVE_ALL} comparison models/offline",
     "testing": ABOVE_ALL,
     "notebook": ABOVE_ALL,
-    "web": ABOVE_ALL,
-    "cli": f"{ABOVE_ALL} comparison engines web __init__",
-    "__init__": f"{ABOVE_ALL} comparison",
+    "web": f"{ABOVE_ALL} comparison evaluation",
+    "protocols": f"{ABOVE_ALL} web tools/builtin",
+    "cli": f"{ABOVE_ALL} comparison engines evaluation otel tools/builtin web __init__",
+    "__init__": f"{ABOVE_ALL} comparison evaluation",
     "__main__": "cli",
 }
 """Each room, and the rooms that it may import. A room is a folder or a module, or a folder inside of one.
@@ -68,7 +72,7 @@ is one run while a process drives it, and `executor/runs` are all runs of an exe
 GROUND = """
     commands concurrency failures journal lease os_signals resources retries run_log run_search
     run_status run_tools snapshots worker_health replay/__init__ replay/running
-    trusted_approvals versions/__init__ versions/comparison versions/migration_planning
+    tracing trusted_approvals versions/__init__ versions/comparison versions/migration_planning
 """
 OF_A_DRIVE = "drive node_call node_result result_cache step_context step_tasks timers"
 """Files of the executor that make up these two rooms; all others that are in no room's folder are `executor/runs`."""
@@ -191,6 +195,11 @@ LONG_LISTS = {
     "orchestrator/cli/run_commands.py: resume": OPTIONS,
     "orchestrator/cli/serve_command.py: serve": OPTIONS,
     "graphs/react.py: react": "a strategy's options are its parameters",
+    "graphs/supervisor.py: supervisor": "a strategy's options are its parameters",
+    "graphs/plan_and_execute.py: plan_and_execute": "a strategy's options are its parameters",
+    "graphs/reflexion.py: reflexion": "a strategy's options are its parameters",
+    "graphs/chat.py: chat": "a strategy's options are its parameters",
+    "graphs/function_call_agent.py: function_call_agent": "a strategy's options are its parameters",
 }
 """Functions whose parameters are a long list of options, and the reason. Of them, only the body counts."""
 

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel, JsonValue, ValidationError
+from msgspec import structs
+from pydantic import BaseModel, JsonValue
 
 from orchestrator import Context, Executor, Graph, ToolCall, ToolResult, append, errors, node, tool
 from orchestrator.errors import InvalidValue
@@ -538,7 +539,7 @@ async def test_what_earlier_versions_wrote_too_deep_to_read_is_read(levels: int,
         run = await ex.start(graph, run_id="r")
         old = (await ex.store.read("r"))[1]
     assert isinstance(old, StepDone)
-    data = encode(old.model_copy(update={"update": {"any": lists(levels)}}))
+    data = encode(structs.replace(old, update={"any": lists(levels)}))
     with sqlite3.connect(tmp_path / "runs.db") as connection:  # as such a version has written it
         ((key,),) = connection.execute("SELECT id FROM records WHERE id & 4294967295 = 2").fetchall()
         crc = zlib.crc32(data, zlib.crc32(b"r", 2))
@@ -551,5 +552,5 @@ async def test_what_earlier_versions_wrote_too_deep_to_read_is_read(levels: int,
 
 def test_a_record_that_is_no_json_is_still_none() -> None:
     for data in (b"[" * 250, b"[" * 100_000, b"[" * 250 + b"]" * 250):
-        with pytest.raises(ValidationError):
+        with pytest.raises(ValueError):  # noqa: PT011 - of several parsers
             decode(data)

@@ -1,12 +1,17 @@
 """Kept stores: runs of every strategy in every status, and of a few graphs at every place where a run can be.
 
-`python -m tests.data.kept_runs` wrote the files below, with the code of that day. They are never written again by later
-code: what they hold must still open, fold and go on. This module names the runs, and has what they need to go on.
+`python -m tests.data.kept_runs VERSION` writes the files of a release, with its code, into `releases/VERSION`. They are
+never written again by later code: what they hold must still open, fold and go on. `VERSION.devN` is a state before a
+release. This module names the runs, and has what they need to go on.
 
-- `kept_runs.db.xz`: a SQLite store of schema version 7.
-- `kept_runs.sql.xz`: the same runs in a PostgreSQL store of schema version 4, as `pg_dump` writes it.
-- `kept_archive.tar.xz`: a SQLite store, `runs.db`, and the archive of some of its runs, `archive/`.
-- `kept_runs.jsonl.xz`: an export.
+- `runs.db.xz`: a SQLite store.
+- `runs.sql.xz`: the same runs in a PostgreSQL store, as `pg_dump` writes it.
+- `archive.tar.xz`: a SQLite store, `runs.db`, and the archive of some of its runs, `archive/`.
+- `runs.jsonl.xz`: an export.
+- `graphs.json.xz`: all strategies in YAML, by their names.
+
+`EARLIER`, the files `kept_*` beside this module, is from before the first release: schema version 7 of SQLite files and
+4 of databases, without notes, graphs in YAML and the strategies of `LATER`.
 
 Runs of strategies, and of graphs inside graphs, are named `GRAPH-STATUS`:
 
@@ -18,11 +23,13 @@ Runs of strategies, and of graphs inside graphs, are named `GRAPH-STATUS`:
 - `message`: killed, and then somebody asked it to pause: the message was never read;
 - `reopened`: it failed, and then came to its end.
 
-A strategy that calls no tools is in fewer of them. `ERRANDS` names the runs of the graph `errand`.
+A strategy that calls no tools is in fewer of them. Of `code_act`, which releases have, `approval` and `call` are at a
+call inside a block of code: one asks, the other was killed in it. `ERRANDS` names the runs of the graph `errand`.
 """
 
 from __future__ import annotations
 
+import json
 import lzma
 import os
 import signal
@@ -31,6 +38,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -50,16 +58,42 @@ from orchestrator.stores import open_store
 from orchestrator.testing import ScriptedModel
 from tests.support.postgres import PostgresServer, programs
 
+RELEASES = Path(__file__).with_name("releases")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The files that one release wrote."""
+
+    store: Path
+    database: Path
+    archive: Path
+    export: Path
+    graphs: Path | None = None
+
+
+def release(version: str) -> Kept:
+    """The files of a release."""
+    names = ("runs.db", "runs.sql", "archive.tar", "runs.jsonl", "graphs.json")
+    return Kept(*(RELEASES / version / f"{name}.xz" for name in names))
+
+
 STORE = Path(__file__).with_name("kept_runs.db.xz")
 DATABASE = STORE.with_name("kept_runs.sql.xz")
-ARCHIVE = STORE.with_name("kept_archive.tar.xz")
-EXPORT = STORE.with_name("kept_runs.jsonl.xz")
+EARLIER = Kept(STORE, DATABASE, STORE.with_name("kept_archive.tar.xz"), STORE.with_name("kept_runs.jsonl.xz"))
+KEPT = {"before": EARLIER, **{one.name: release(one.name) for one in sorted(RELEASES.glob("*"))}}
+"""Release -> its files."""
 SEAL = Seal(b"k" * 32, "kept")
 """The key of the runs `errand-sealed` and `errand-sealed_fork`."""
 QUESTION = "What is 12 * 7 + 3?"
 ANSWER = "87"
 CALLING = ("chat", "function_call", "function_call_agent", "plan_and_solve", "react", "rewoo", "tool_user")
 STRATEGIES = (*CALLING, "plan_and_solve_prompt")
+LATER = (
+    "code_act", "evaluator_optimizer", "llm_compiler", "orchestrator_workers", "plan_and_execute", "reflexion",
+    "router", "self_ask", "self_consistency", "supervisor", "swarm", "tree_of_thoughts",
+)  # fmt: skip
+"""Strategies with runs in releases only: `completed`, `exhausted` and `interrupted`."""
 INSIDE = ("over_words", "delegating")
 """A map over a graph inside with a join, and a graph that calls another one as a tool."""
 
@@ -314,7 +348,7 @@ async def errands(url: str) -> None:
 
 def graphs() -> list[Graph]:
     """All graphs of the store."""
-    return [*map(strategy, STRATEGIES), OVER_WORDS, DELEGATING, ERRAND]
+    return [*map(strategy, (*STRATEGIES, *LATER)), OVER_WORDS, DELEGATING, ERRAND]
 
 
 def graph_named(name: str) -> Graph:
@@ -345,7 +379,7 @@ async def killed(url: str) -> None:
     """Begin the runs that are to be killed, and be killed when all of them hang."""
     hanging.append("from now on")
     names = {status: [*CALLING, *INSIDE] for status in ("interrupted", "unknown", "message")}
-    count = sum(map(len, names.values())) + len(names)  # over_words hangs twice
+    count = sum(map(len, names.values())) + len(names) + 1  # over_words hangs twice, and code_act in its code
     async with (
         opened(url, "interrupted", lease_ttl=1) as repeated,
         opened(url, "unknown", lease_ttl=1) as once,
@@ -356,10 +390,13 @@ async def killed(url: str) -> None:
                 executor = once if status == "unknown" else repeated
                 run_id = f"{name}-{status}"
                 await executor.submit(name, input_of(name), run_id=run_id, approve="dangerous")
-        await mute.submit("plan_and_solve_prompt", QUESTION, run_id="plan_and_solve_prompt-interrupted")
-        while len(hanging) < 1 + count + 1:  # noqa: ASYNC110 - nothing tells of it
-            await anyio.sleep(0.01)
-        await anyio.sleep(0.3)
+        await repeated.submit("code_act", QUESTION, run_id="code_act-call", approve="dangerous")
+        for name in ("plan_and_solve_prompt", *LATER):
+            await mute.submit(name, QUESTION, run_id=f"{name}-interrupted")
+        seen = 0
+        while len(hanging) < 1 + count + 1 + len(LATER) or len(hanging) > seen:  # some ask several models at once
+            seen = len(hanging)
+            await anyio.sleep(2)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -379,8 +416,14 @@ async def write(url: str) -> None:
             await executor.cancel(f"{name}-cancelled", by="ann", reason="changed my mind")
             question = (await executor.load(f"{name}-answered")).waiting[0]
             await executor.answer(f"{name}-answered", question.id, Approve(), by="ann", resume=False)
-        for name in (*STRATEGIES, "over_words"):
-            given = {"limits": Limits(steps=2), "approve": "dangerous"}
+        for name in LATER:
+            run = await executor.start(name, QUESTION, run_id=f"{name}-completed", approve="dangerous", labels=labels)
+            assert run.status == "completed", run.error
+        run = await executor.start("code_act", QUESTION, run_id="code_act-approval")
+        assert run.waiting[0].kind == "approval", run
+        await executor.notes.write("react-completed", "a good answer", score=1.0, name="quality", by="ann")
+        for name in (*STRATEGIES, *LATER, "over_words"):
+            given = {"limits": Limits(steps=1 if name in LATER else 2), "approve": "dangerous"}
             await executor.start(name, input_of(name), run_id=f"{name}-exhausted", **given)
     async with opened(url, "input") as executor:
         for name in CALLING:
@@ -451,24 +494,29 @@ def dumped() -> bytes:
 
 
 def main() -> None:
-    """Write the files."""
+    """Write the files of a release."""
     vars(socket)["gethostname"] = lambda: "host"
     if sys.argv[1:2] == ["killed"]:
         anyio.run(killed, sys.argv[2])
         return
+    kept = release(sys.argv[1])
+    kept.store.parent.mkdir(parents=True)  # an error if they were written before
     with TemporaryDirectory() as folder:
         place = Path(folder)
         url = f"sqlite:///{place}/runs.db"
         written(url)
-        EXPORT.write_bytes(packed(anyio.run(exported, url).encode()))
-        STORE.write_bytes(packed((place / "runs.db").read_bytes()))
-        DATABASE.write_bytes(packed(dumped()))
+        kept.export.write_bytes(packed(anyio.run(exported, url).encode()))
+        kept.store.write_bytes(packed((place / "runs.db").read_bytes()))
+        kept.database.write_bytes(packed(dumped()))
         (place / "both").mkdir()
         anyio.run(archived, f"sqlite:///{place}/both/runs.db", f"{place}/both/archive")
         both = BytesIO()
         with tarfile.open(fileobj=both, mode="w") as file:
             file.add(place / "both", ".")
-        ARCHIVE.write_bytes(packed(both.getvalue()))
+        kept.archive.write_bytes(packed(both.getvalue()))
+        assert kept.graphs is not None
+        texts = {name: strategy(name).to_yaml() for name in (*STRATEGIES, *LATER)}
+        kept.graphs.write_bytes(packed(json.dumps(texts).encode()))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from tests.support import restate, temporal
 
 ENGINES = ["restate", *(["temporal"] if temporal.command() else [])]
 """Those whose cases run. No registry has Temporal's server for Linux, so its cases are there where it is."""
-collect_ignore = [] if temporal.command() else ["test_temporal_server.py"]
+collect_ignore = [] if temporal.command() else ["test_coming_from_temporal.py", "test_temporal_server.py"]
 
 
 @pytest.fixture

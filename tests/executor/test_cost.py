@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from time import time
 from typing import Annotated, Any, Literal
 
 import anyio
@@ -17,12 +18,14 @@ import anyio.to_thread
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, Limits, Outcome, append, node
-from orchestrator.executor import heartbeat, journal
+from orchestrator import Context, Executor, Graph, Limits, Outcome, append, node
+from orchestrator.executor import heartbeat, journal, step_tasks, timers
 from orchestrator.executor.drive import Drive
+from orchestrator.executor.run_log import RunLog
 from orchestrator.kernel import fold, records
 from orchestrator.kernel.records import Record, encode
 from orchestrator.kernel.run_state import Delta
+from orchestrator.stores.rows import OpenQuestion, StoredRun
 from orchestrator.stores.sqlite import SQLiteStore, connections
 from orchestrator.stores.sqlite.connections import LogSpace
 from orchestrator.stores.sqlite.files import PAGE_BYTES
@@ -195,7 +198,7 @@ async def test_a_run_is_loaded_and_answered_without_a_thread_for_reading(
 async def test_each_record_that_a_load_reads_is_validated_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int
 ) -> None:
-    validated, validate = [0], records._validate
+    validated, validate = [0], records._record
 
     def counted(fields: object) -> Record:
         validated[0] += 1
@@ -206,21 +209,33 @@ async def test_each_record_that_a_load_reads_is_validated_once(
 
         records = 0
 
-        async def snapshot(self, *_: Any, **__: Any) -> None:
-            return None
-
-        async def read(self, *args: Any, **kw: Any) -> list[Record]:
-            found = await super().read(*args, **kw)
-            self.records += len(found)
+        async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+            found = await super().load(run_id, after=after or 0, upto=upto)
+            self.records += len(found.records)
             return found
 
     async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
         run = await executor.start(looping("pure"), {"until": steps}, run_id="r")
     store = Plain(f"{tmp_path}/runs.db")
     async with Executor(store) as executor:
-        monkeypatch.setattr(records, "_validate", counted)
+        monkeypatch.setattr(records, "_record", counted)
         assert (await executor.load("r")).values == run.values
     assert validated[0] == store.records == steps + 2
+
+
+@pytest.mark.parametrize("steps", [30, 300])
+async def test_a_run_is_loaded_in_one_transaction(
+    counts: tuple[Counter[str], list[int]], tmp_path: Path, steps: int
+) -> None:
+    statements, _ = counts
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        await executor.start(looping("pure"), {"until": steps}, run_id="r")
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[looping("pure")]) as executor:
+        await executor.load("r")
+        statements.clear()
+        run = await executor.load("r")
+    assert run.values["n"] == steps
+    assert statements == {"BEGIN": 1, "SELECT": 4, "ROLLBACK": 1}  # row, snapshot, records, and whether there are more
 
 
 async def test_a_step_more_that_has_to_be_durable_is_a_commit_more(
@@ -257,6 +272,57 @@ async def test_what_drove_a_run_is_freed_with_it_without_the_garbage_collector(
             driven.clear()
     finally:
         gc.enable()
+
+
+async def test_what_is_kept_of_the_runs_that_a_process_watches_has_each_text_once(tmp_path: Path) -> None:
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[ASKING]) as executor:
+        names = [(await executor.start(ASKING, {"until": 1})).run_id for _ in range(9)]
+        found = await executor.store.heads(names)
+    assert {id(name) for name in found} == {id(name) for name in names}
+    assert len({id(status) for _, status in found.values()}) == 1
+
+
+class Naps(BaseModel):
+    """Items that all sleep until one moment."""
+
+    until: float
+    items: list[int] = []
+    done: Annotated[list[int], append] = []
+
+
+@node(effect="pure")
+async def nap(state: Naps, item: int, ctx: Context) -> dict[str, int]:
+    await ctx.sleep(until=state.until)
+    return {"done": item}
+
+
+async def test_each_of_many_timers_is_written_once_and_few_of_them_are_looked_through_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed, looks = Counter[str](), [0]
+    make, look = journal.OpenQuestion, timers.next_due
+
+    def row(name: str, *fields: Any) -> OpenQuestion:
+        listed[name] += 1
+        return make(name, *fields)
+
+    def looked(log: RunLog) -> float | None:
+        looks[0] += 1
+        return look(log)
+
+    monkeypatch.setattr(journal, "OpenQuestion", row)
+    monkeypatch.setattr(journal, "MOST", 20)  # so that many writes follow each other
+    monkeypatch.setattr(step_tasks, "MOST", 20)
+    monkeypatch.setattr(timers, "next_due", looked)
+    graph = Graph(
+        name="naps", state=Naps, nodes={"nap": nap}, edges="START -> nap : each items\nnap -> END", output="done",
+    )  # fmt: skip
+    async with Executor() as executor:
+        run = await executor.start(graph, {"until": time() + 1.0, "items": list(range(200))})
+        assert sorted(run.output) == list(range(200))
+    assert len(listed) == 200
+    assert max(listed.values()) <= 2, "once in each drive of the run, which may have paused"
+    assert looks[0] < 30 + 200 / 4
 
 
 async def test_runs_at_the_same_time_share_commits(counts: tuple[Counter[str], list[int]], tmp_path: Path) -> None:

@@ -114,9 +114,9 @@ async def test_messages_that_the_journal_has_are_references() -> None:
     async with Executor(model=ScriptedModel(["1", "2"])) as executor:
         run = await executor.start(single(chats))
         first, second = both(await events(executor, run.run_id), "effect_intended")
-    assert [set(message) for message in second["request"]["messages"][:2]] == [{"ref"}, {"ref"}]
-    assert second["request"]["messages"][0]["ref"] == first["request"]["messages"][0]["digest"]
-    assert second["request"]["messages"][3]["content"] == "two"
+    assert [message["content"] for message in first["request"]["messages"]] == ["be brief", "one"]
+    assert second["request"]["messages"][0] == {"ref": [0, 2]}
+    assert [message["content"] for message in second["request"]["messages"][1:]] == ["1", "two"]
 
 
 async def test_usage_is_added_up_and_limits_are_asked_before_each_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated, Any
 
 import anyio
@@ -21,7 +22,8 @@ from orchestrator.errors import (
     RunUnknown,
     SecretInState,
 )
-from orchestrator.nodes import ITEM, Sleep, Subgraph, Wait
+from orchestrator.executor.commands import unchecked
+from orchestrator.nodes import ITEM, Ask, Sleep, Subgraph, Wait
 from orchestrator.testing import MockClock, assert_crash_safe
 from tests.support.sizes import sized
 
@@ -555,3 +557,112 @@ async def test_a_run_that_is_stopped_at_any_write_takes_each_event_once_and_slee
 
     report = await assert_crash_safe(graph, [1, 2], store=store, answer=answer, stops=2, most=sized(5, 400))
     assert report.status == "completed"
+
+
+class Payment(BaseModel):
+    """The data of the event."""
+
+    order: int
+    amount: float
+
+
+class Typed(BaseModel):
+    order: int = 7
+    payment: Payment | None = None
+    all: Annotated[list[Payment], append] = []
+    once_more: bool = False
+
+
+def typed(*, into: str | None = "payment") -> Graph[Typed]:
+    """A graph that waits for a payment of its order, behind a question."""
+    return Graph(
+        name="typed", state=Typed, input="order",
+        nodes={
+            "ask": Ask(prompt="Go on?", answer="once_more"),
+            "wait": Wait(event="paid", match={"order": "order"}, into=into),
+        },
+        edges="START -> ask -> wait -> END",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("into", ["payment", "all"])
+@pytest.mark.parametrize("waits", [False, True], ids=["early", "awaited"])
+@pytest.mark.parametrize("resume", [False, True], ids=["kept", "driven"])
+async def test_data_that_does_not_fit_the_field_is_refused_and_changes_nothing(
+    into: str, waits: bool, resume: bool
+) -> None:
+    graph = typed(into=into)
+    async with Executor("memory://", graphs=[graph]) as executor:
+        run = await executor.start(graph, 7, run_id="r")
+        if waits:
+            run = await executor.answer("r", run.waiting[0].id, True)
+        for data, why in (({"order": 7, "amount": "much"}, "unable to parse"), ({"order": 7}, "amount"), ("x", "dict")):
+            with pytest.raises(InvalidAnswer, match=f"the data of the event 'paid' does not fit: .*{why}"):
+                await executor.send("r", "paid", data, id="one", resume=resume)
+        assert (await executor.load("r")).seq == run.seq
+        run = await executor.send("r", "paid", {"order": 7, "amount": 3}, id="one")
+        if not waits:
+            run = await executor.answer("r", run.waiting[0].id, True)
+        assert run.status == "completed"
+
+
+async def test_an_event_that_no_field_gets_may_have_any_data() -> None:
+    graph = typed(into=None)
+    async with Executor("memory://", graphs=[graph]) as executor:
+        run = await executor.start(graph, 7, run_id="r")
+        await executor.send("r", "paid", {"order": 7, "amount": "much"})
+        assert (await executor.answer("r", run.waiting[0].id, True)).status == "completed"
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["early", "awaited"])
+async def test_data_for_a_graph_that_is_called_as_a_tool_is_refused_where_it_is_sent(waits: bool) -> None:
+    inner = typed().as_tool("pay", "Waits for the payment.", risk="none")
+
+    @node
+    async def pay(state: Typed, ctx: Context) -> Update:
+        await ctx.tool("pay", order=state.order)
+        return {}
+
+    graph = Graph(
+        name="outer", state=Typed, input="order",
+        nodes={"ask": Ask(prompt="Go on?", answer="once_more"), "pay": pay}, edges="START -> ask -> pay -> END",
+    )  # fmt: skip
+    async with Executor("memory://", graphs=[graph], tools=[inner]) as executor:
+        run = await executor.start(graph, 7, run_id="r")
+        if waits:
+            for _ in range(2):  # its own question, and that of the inner run
+                run = await executor.answer("r", run.waiting[0].id, True)
+            assert run.waiting[0].event == "paid"
+        with pytest.raises(InvalidAnswer, match=r"the data of the event 'paid' does not fit: .*amount"):
+            await executor.send("r", "paid", {"order": 7})
+        assert (await executor.load("r")).seq == run.seq
+        if waits:
+            assert (await executor.send("r", "paid", {"order": 7, "amount": 3})).status == "completed"
+
+
+async def test_of_several_steps_the_one_that_takes_the_event_says_its_type() -> None:
+    graph = Graph(
+        name="several", state=Typed, input="order",
+        nodes={"first": Wait(event="paid", into="order"), "second": Wait(event="paid", into="payment")},
+        edges="START -> first -> second -> END",
+    )  # fmt: skip
+    async with Executor("memory://", graphs=[graph]) as executor:
+        await executor.start(graph, 7, run_id="r")
+        with pytest.raises(InvalidAnswer, match="'order'"):
+            await executor.send("r", "paid", {"order": 7, "amount": 3})
+        await executor.send("r", "paid", 8)
+        with pytest.raises(InvalidAnswer, match="'payment'"):
+            await executor.send("r", "paid", 8)
+        assert (await executor.send("r", "paid", {"order": 7, "amount": 3})).status == "completed"
+
+
+async def test_without_the_class_of_the_state_the_type_is_not_known(tmp_path: Path) -> None:
+    url, graph = f"sqlite:///{tmp_path}/runs.db", typed()
+    async with Executor(url, graphs=[graph]) as executor:
+        run = await executor.start(graph, 7, run_id="r")
+        await executor.answer("r", run.waiting[0].id, True)
+    async with Executor(url) as other:
+        run = await other.send("r", "paid", {"order": 7, "amount": "much"}, resume=False)
+        assert unchecked(run.machine, "paid") == (
+            "the type of its data is not checked: the code of graph 'typed' is not loaded here"
+        )

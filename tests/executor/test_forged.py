@@ -21,7 +21,7 @@ from orchestrator import Context, Executor, Graph, Run, append, node, tool
 from orchestrator.cli.output import _json, row_document
 from orchestrator.cli.report import NextCommands, document, waiting_text
 from orchestrator.cli.run_lookup import approvals
-from orchestrator.comparison import _compared
+from orchestrator.comparison import compared_run
 from orchestrator.errors import OrchestratorError
 from orchestrator.nodes import Ask
 from orchestrator.render import to_html, to_mermaid, to_svg, to_text
@@ -164,7 +164,7 @@ async def read(executor: Executor, name: str) -> None:
     waiting = waiting_text(run.run_id, run.waiting, NextCommands(None))
     run_text(run, points, why, await approvals(executor, run), waiting)
     stand = run.why()
-    _json([stand.to_json(), stand.to_text(), (await _compared(executor, run)).cells()])
+    _json([stand.to_json(), stand.to_text(), (await compared_run(executor, run)).cells()])
     _json([document(run), [point.to_json() for point in points]])
     for draw in (to_svg, to_text, to_mermaid, to_html):
         draw(run.definition, run)

@@ -40,7 +40,9 @@ async def add(a: float, b: float) -> float:
 
 
 TOOLS = [multiply, add]
-WITHOUT_CALLS = ("function_call", "plan_and_solve_prompt")
+WITHOUT_CALLS = (
+    "evaluator_optimizer", "function_call", "plan_and_solve_prompt", "self_consistency", "swarm", "tree_of_thoughts",
+)  # fmt: skip
 """Strategies that make no irreversible call here."""
 
 

@@ -10,23 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import Approve, Executor, Run
+from orchestrator import Approve, Executor, Graph, Limits, Run, ToolCall
 from orchestrator.kernel.fold import apply
 from orchestrator.kernel.queries import state_values
 from orchestrator.kernel.seals import audit
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.status import FINAL
+from orchestrator.testing import ScriptedModel
 from tests.data.kept_runs import (
     ANSWER,
-    ARCHIVE,
     CALLING,
-    DATABASE,
     ERRANDS,
-    EXPORT,
     INSIDE,
+    KEPT,
+    LATER,
+    QUESTION,
     SEAL,
-    STORE,
     STRATEGIES,
+    add,
     answer_to,
     graph_named,
     opened,
@@ -54,33 +55,27 @@ OVER = [
 ]
 
 
-@pytest.fixture(scope="module")
-def unpacked() -> bytes:
-    """The store's file."""
-    return lzma.decompress(STORE.read_bytes())
+RELEASES = [name for name in KEPT if name != "before"]
+every_release = pytest.mark.parametrize("kept", KEPT)
 
 
-@pytest.fixture
-def store(unpacked: bytes, tmp_path: Path) -> str:
-    """A copy of it."""
-    (tmp_path / "runs.db").write_bytes(unpacked)
-    return f"sqlite:///{tmp_path}/runs.db"
+def unpacked(kept: str, folder: Path) -> str:
+    """The SQLite store of a release."""
+    (folder / "runs.db").write_bytes(lzma.decompress(KEPT[kept].store.read_bytes()))
+    return f"sqlite:///{folder}/runs.db"
 
 
-@pytest.fixture
-def database(postgres: PostgresDatabase) -> str:
-    """The same runs in a PostgreSQL store."""
+@pytest.fixture(params=[(kept, kind) for kept in KEPT for kind in ("sqlite", "postgres")], ids="-".join)
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of a release."""
+    kept, kind = request.param
+    if kind == "sqlite":
+        return unpacked(kept, tmp_path)
+    postgres: PostgresDatabase = request.getfixturevalue("postgres")
     postgres.server.drop_database(postgres.name)
     postgres.server.create_database(postgres.name, tables=False)
-    postgres.execute(lzma.decompress(DATABASE.read_bytes()).decode())
+    postgres.execute(lzma.decompress(KEPT[kept].database.read_bytes()).decode())
     return postgres.url
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def any_store(request: pytest.FixtureRequest) -> str:
-    """Either of them."""
-    found: str = request.getfixturevalue("store" if request.param == "sqlite" else "database")
-    return found
 
 
 @pytest.mark.full
@@ -158,9 +153,10 @@ async def test_seals_hold_in_a_fork(any_store: str) -> None:
         assert run.status == "completed"
 
 
+@every_release
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_export_is_imported_and_its_runs_go_on(tmp_path: Path) -> None:
-    lines = lzma.decompress(EXPORT.read_bytes()).decode()
+async def test_an_export_is_imported_and_its_runs_go_on(kept: str, tmp_path: Path) -> None:
+    lines = lzma.decompress(KEPT[kept].export.read_bytes()).decode()
     async with opened(f"sqlite:///{tmp_path}/runs.db", "approval") as executor:
         found = await executor.import_(lines.splitlines())
         assert len(found.runs) == 7  # one of them was begun by another one
@@ -172,9 +168,10 @@ async def test_an_export_is_imported_and_its_runs_go_on(tmp_path: Path) -> None:
         assert ANSWER in str(run.output)
 
 
+@every_release
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_archived_runs_are_read_restored_and_reopened(tmp_path: Path) -> None:
-    with tarfile.open(fileobj=BytesIO(lzma.decompress(ARCHIVE.read_bytes()))) as file:
+async def test_archived_runs_are_read_restored_and_reopened(kept: str, tmp_path: Path) -> None:
+    with tarfile.open(fileobj=BytesIO(lzma.decompress(KEPT[kept].archive.read_bytes()))) as file:
         file.extractall(tmp_path, filter="data")
     async with opened(f"sqlite:///{tmp_path}/runs.db", "completed", archive=f"{tmp_path}/archive") as executor:
         archived = [info for info in (await executor.runs(limit=100)).runs if info.archived is not None]
@@ -186,10 +183,11 @@ async def test_archived_runs_are_read_restored_and_reopened(tmp_path: Path) -> N
         assert ANSWER in str((await executor.load("react-archived")).output)
 
 
+@every_release
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_the_runs_are_copied_into_memory(store: str) -> None:
+async def test_the_runs_are_copied_into_memory(kept: str, tmp_path: Path) -> None:
     """What a store in memory holds is what the records say."""
-    async with Executor(store) as executor:
+    async with Executor(unpacked(kept, tmp_path)) as executor:
         lines = [line async for line in executor.export([f"errand-{place}" for place in ERRANDS])]
         async with Executor() as other:
             assert len((await other.import_(lines)).runs) == len(ERRANDS)
@@ -218,8 +216,73 @@ async def test_a_run_goes_on_to_its_end(any_store: str, run_id: str) -> None:
         assert "42" in str(run.output)
 
 
+@every_release
 @pytest.mark.parametrize("name", [*STRATEGIES, *INSIDE])
-async def test_graphs_have_the_structure_that_they_had_or_say_how_runs_continue(store: str, name: str) -> None:
-    async with Executor(store) as executor:
+async def test_graphs_have_the_structure_that_they_had_or_say_how_runs_continue(
+    kept: str, name: str, tmp_path: Path
+) -> None:
+    async with Executor(unpacked(kept, tmp_path)) as executor:
         same = (await executor.store.info(f"{name}-completed")).structure == graph_named(name).structure
         assert same or graph_named(name).migrations
+
+
+@pytest.mark.parametrize("kept", RELEASES)
+@pytest.mark.parametrize("status", ["exhausted", "interrupted"])
+@pytest.mark.parametrize("name", LATER)
+async def test_later_strategies_go_on_to_their_ends(kept: str, status: str, name: str, tmp_path: Path) -> None:
+    async with opened(unpacked(kept, tmp_path), "completed") as executor:
+        whole = await executor.load(f"{name}-completed")
+        retried = {"retry": True, "limits": Limits(steps=1000)} if status == "exhausted" else {"wait": 5}
+        run = await executor.resume(f"{name}-{status}", **retried)
+        while run.waiting:
+            run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert (run.status, str(run.output)) == ("completed", str(whole.output)), run.error
+
+
+@pytest.mark.parametrize("kept", RELEASES)
+@pytest.mark.parametrize("status", ["approval", "call"])
+async def test_code_goes_on_at_the_call_in_its_block(kept: str, status: str, tmp_path: Path) -> None:
+    async with opened(unpacked(kept, tmp_path), "interrupted") as executor:
+        run = await executor.resume(f"code_act-{status}", wait=5)
+        while run.waiting:
+            run = await executor.answer(run.run_id, run.waiting[0].id, Approve())
+        assert run.status == "completed", run.error
+        assert ANSWER in str(run.output)
+
+
+@pytest.mark.parametrize("kept", RELEASES)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_notes_are_there(kept: str, tmp_path: Path) -> None:
+    async with Executor(unpacked(kept, tmp_path)) as executor:
+        (note,) = await executor.notes.list("react-completed")
+        assert (note.text, note.score, note.name, note.by) == ("a good answer", 1.0, "quality", "ann")
+
+
+@pytest.mark.parametrize("kept", RELEASES)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_graphs_in_yaml_are_read_and_run(kept: str, tmp_path: Path) -> None:
+    file = KEPT[kept].graphs
+    assert file is not None
+    texts = json.loads(lzma.decompress(file.read_bytes()))
+    assert texts.keys() == {*STRATEGIES, *LATER}
+    for name, text in texts.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+        graph = Graph.load(tmp_path / f"{name}.yaml", trust="orchestrator")
+        assert graph.name == name
+        if name in sized(("react",), LATER):
+            async with opened(f"sqlite:///{tmp_path}/{name}.db", "completed") as executor:
+                run = await executor.start(graph, QUESTION, approve="dangerous")
+                assert run.status == "completed", run.error
+
+
+@pytest.mark.parametrize("kept", RELEASES)
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_a_supervisor_in_yaml_works_through_rounds_of_any_size(kept: str, tmp_path: Path) -> None:
+    file = KEPT[kept].graphs
+    assert file is not None
+    (tmp_path / "kept.yaml").write_text(json.loads(lzma.decompress(file.read_bytes()))["supervisor"])
+    calls = [ToolCall(id=f"c{n}", name="transfer_to_writer", arguments={"message": f"task {n}"}) for n in range(4)]
+    model = ScriptedModel({"lead": [calls[:1], calls[1:], "done"], "answer": ["one", "two"]})
+    run = await Graph.load(tmp_path / "kept.yaml", trust="orchestrator").run(QUESTION, model=model, tools=[add])
+    assert (run.status, run.output) == ("completed", "done"), run.error
+    assert [model.requests[n].messages[-1].content for n in (1, 3)] == ["task 0", "task 1"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, OpenAIModel, append, node, redaction, tool
-from orchestrator.redaction import forms_of, know, without_known, without_known_in
+from orchestrator.redaction import KnownScreen, forms_of, know, without_known, without_known_in
 from tests.support.wire import called, chunk, said, served, streamed
 
 KEY = "mykey/9f86d081884c7d65+9a2f"
@@ -186,3 +186,56 @@ async def test_a_key_in_a_live_event_is_not_shown() -> None:
         events = [event.to_json() async for event in stream]
     [data] = [event for event in events if event["type"] == "emitted"]
     assert {"key": ["it is [redacted]"]} in (data.get("data"), data.get("data", {}).get("data"))
+
+
+# -- pieces -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("size", [1, 3, 8])
+@pytest.mark.parametrize("field", ["content", "reasoning_content"])
+async def test_a_key_that_arrives_in_pieces_is_not_shown_in_part(size: int, field: str) -> None:
+    words = f"My key is {KEY} and my"
+    pieces = [chunk({field: words[n : n + size]}) for n in range(0, len(words), size)]
+    with served(streamed(*pieces, chunk({"content": "!"}), chunk(finish="stop"))) as wire:
+        model = OpenAIModel("m", wire.url, KEY, retry=None)
+        async with model, Executor(model=model) as executor, executor.stream(of(streams), {}) as stream:
+            events = [event.to_json() async for event in stream]
+    name = "text" if field == "content" else "reasoning"
+    shown = [str(event.get(name, "")) for event in events if event["type"] == "token"]
+    assert "".join(shown).removesuffix("!") == "My key is [redacted] and my"
+    assert "reset" not in {event["type"] for event in events}
+    assert not any(KEY[:4] in one for one in shown)
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from([KEY, *WAYS, "my", "mykey/", "myk", "9a2f", " ", *(way(KEY) for way in WAYS.values())])
+    ),
+    cuts=st.lists(st.integers(1, 12), min_size=1),
+)
+def test_pieces_make_up_the_text_without_the_key_however_they_are_cut(parts: list[str], cuts: list[int]) -> None:
+    know(KEY)
+    text, screen, shown, at = "".join(parts), KnownScreen(), [], 0
+    for size in cuts * (len(text) // sum(cuts) + 1):
+        shown.append(screen.feed(text[at : at + size]))
+        at += size
+    shown.append(screen.rest())
+    assert "".join(shown) == without_known(text)
+
+
+def test_of_two_keys_one_of_which_begins_the_other_none_is_shown() -> None:
+    know("abcd12345678")
+    know("abcd12345678efgh9")
+    screen = KnownScreen()
+    assert "".join([screen.feed("x abcd12345678"), screen.feed("efgh9 "), screen.rest()]) == "x [redacted] "
+    assert "".join([screen.feed("x abcd12345678"), screen.feed("efgh8 "), screen.rest()]) == "x [redacted]efgh8 "
+
+
+def test_what_is_held_back_is_bounded() -> None:
+    key = "a" * 15 + "1"
+    know(key)
+    screen, shown = KnownScreen(), 0
+    for number in range(1, 200):
+        shown += len(screen.feed("a"))
+        assert number - shown <= 2 * max(map(len, forms_of(key)))

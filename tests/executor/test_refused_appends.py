@@ -12,6 +12,7 @@ import pytest
 
 from orchestrator import Executor, Graph
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
+from orchestrator.kernel.records import encode
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import Append
 from orchestrator.stores.rows import MAX_DEATHS
@@ -42,7 +43,7 @@ def refuse_long(monkeypatch: pytest.MonkeyPatch, kind: type[Any], error: StoreEr
     append = kind.append
 
     async def refusing(self: Any, request: Append) -> int:
-        if any(LONG in record.model_dump_json() for record in request.records):
+        if any(LONG in encode(record).decode() for record in request.records):
             raise error
         seq: int = await append(self, request)
         return seq

@@ -102,7 +102,7 @@ def test_a_journal_names_the_rules_that_it_follows() -> None:
     written = encode(RunStarted(**fields, rules=2))
     assert b'"rules":2' in written
     assert decode(written) == RunStarted(**fields, rules=2)
-    with pytest.raises(ValueError, match=r"rules\n +this version knows only rules 2 \(update .*input_value=3"):
+    with pytest.raises(ValueError, match=r"'rules': this version knows only rules 2 \(update .*, and it is 3$"):
         decode(written.replace(b'"rules":2', b'"rules":3'))
-    with pytest.raises(ValueError, match=r"rules\n +Field required"):
+    with pytest.raises(ValueError, match="'rules' is missing"):
         decode(written.replace(b',"rules":2', b""))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, node, tool
@@ -225,7 +226,7 @@ async def test_a_seal_holds_for_its_record_its_place_and_all_before_it(world: Wo
 
     assert held(records) == [True] * len(records)
     assert held(records, "s") == [False] * len(records)
-    changed = [records[0].model_copy(update={"approve": "dangerous"}), *records[1:]]
+    changed = [structs.replace(records[0], approve="dangerous"), *records[1:]]
     assert held(changed) == [False] * len(records)
     assert held(records[1:]) == [False] * (len(records) - 1)
 

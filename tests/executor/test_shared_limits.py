@@ -11,7 +11,7 @@ from pydantic import BaseModel, JsonValue
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, ToolResult, Update, append, node
 from orchestrator.graph import Usage
-from orchestrator.kernel.records import Spent
+from orchestrator.kernel.records import Spent, encode
 from orchestrator.models import Reply
 from orchestrator.models.base import ModelRequest
 from orchestrator.testing import ScriptedModel, assert_crash_safe
@@ -95,6 +95,9 @@ async def test_a_graph_called_as_a_tool_shares_the_limits_of_all_runs_around_it(
         assert (run.status, run.output) == ("exhausted", ["late"])
         assert (model.made, run.usage.calls) == (made, calls)
         assert (run.usage.tokens, run.usage.cost) == (5 * made, 0.25 * made)
+        texts = [encode(one) for one in await spent_in(executor, "r")]
+        assert texts
+        assert not [text for text in texts if b'"reserve":{}' in text], "what is empty is not written"
         children = [one for one in (await executor.runs()).runs if one.run_id != "r"]
         assert {one.status for one in children if one.graph == "between"} <= {"cancelled"}
         assert sorted(one.status for one in children if one.graph == "agent") == ["cancelled", "completed"]

@@ -21,7 +21,7 @@ from orchestrator.kernel.seals import Seal
 from orchestrator.nodes import Ask
 from orchestrator.stores.sqlite import SQLiteStore
 from orchestrator.testing import assert_crash_safe
-from tests.benchmarks.subjects.ours import FAN
+from tests.benchmarks.subjects.ours import FAN, UNTOUCHED, Message
 from tests.support.executors import Log, counting, says
 from tests.support.sizes import quick_on, sized
 from tests.testing.acting import drawn_graph, ends, said
@@ -37,6 +37,8 @@ def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "EVERY", 1)
     monkeypatch.setattr(snapshots, "FEW", 1)
     monkeypatch.setattr(snapshots, "RECORDS", 0)
+    monkeypatch.setattr(snapshots, "ITEMS", 0)
+    monkeypatch.setattr(snapshots, "AT_REST", 1 << 30)
     monkeypatch.setattr(snapshots, "BYTES", 1 << 30)
 
 
@@ -377,6 +379,22 @@ async def test_no_snapshot_is_tried_while_most_of_a_long_map_is_live(
             assert await executor.store.snapshot("r") is not None
         held = sum(live for _, live in tried)
         assert held <= items / 10, tried
+
+
+async def test_items_that_no_step_touches_are_written_with_half_as_many_records_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the end of a run, too: a short run beside many messages costs what one beside few costs."""
+    written, real = [], snapshots.dump
+    monkeypatch.setattr(snapshots, "dump", lambda machine: written.append(machine.head) or real(machine))
+    said = [Message(role="user", content=str(number)) for number in range(400)]
+    async with Executor(f"sqlite:///{tmp_path}/runs.db") as executor:
+        for steps, tries in ((150, 0), (250, 1)):
+            run = await executor.start(UNTOUCHED, {"until": steps, "messages": said}, run_id=f"r{steps}")
+            assert (run.output, len(written)) == (steps, tries)
+            assert (await executor.store.snapshot(run.run_id) is not None) == bool(tries)
+    async with Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[UNTOUCHED]) as executor:
+        assert (await executor.load("r150")).values["messages"] == [one.model_dump() for one in said]
 
 
 async def test_what_would_be_as_long_as_the_records_is_not_kept(

@@ -178,7 +178,7 @@ def sections() -> Graph:
 @quick_on("asyncio")
 @pytest.mark.parametrize("store", ["memory", "sqlite"])
 async def test_no_crash_changes_what_a_pool_admits(store: str) -> None:
-    most = sized(4, None) if store == "memory" else sized(2, 8)
+    most = sized(4, None) if store == "memory" else sized(3, 8)  # a trial may need fewer writes than the last of these
     graph = printing(1, orders)
     report = await assert_crash_safe(graph, {"pages": [1, 2]}, setup=counter, store=store, most=most)  # type: ignore[arg-type]
     assert report.stops >= 4

@@ -12,8 +12,12 @@ import pytest
 from orchestrator import Executor, Graph, Run, ToolCall, tool
 from orchestrator.errors import ToolError
 from orchestrator.kernel.question import Approve
+from orchestrator.kernel.records import Record, encode
 from orchestrator.models import ModelRequest, Reply
 from orchestrator.nodes import ClearResults, Compact, Execute, Respond
+from orchestrator.stores import Store
+from orchestrator.stores.memory import MemoryStore
+from orchestrator.stores.wrapper import StoreWrapper
 from orchestrator.strategies.chat import chat
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.strategies.react import react
@@ -77,11 +81,39 @@ async def test_it_is_read_in_another_process_after_a_kill_in_a_fork_and_in_a_rep
         assert_read(kept)
 
 
+class Counted(StoreWrapper):
+    """Notes which records are read."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.reads: list[tuple[int, int | None]] = []
+
+    async def read(
+        self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
+    ) -> list[Record]:
+        self.reads.append((after, upto))
+        return await super().read(run_id, after=after, upto=upto, limit=limit)
+
+
+@once
+async def test_many_reads_of_a_result_do_not_read_the_journal_again() -> None:
+    made = [ToolCall(id="r", name="report", arguments={})]
+    made += [ToolCall(id=f"c{n}", name="read_result", arguments={"id": ID, "offset": n}) for n in range(20)]
+    script = ScriptedModel([*(Reply(tool_calls=(call,)) for call in made), "done"])
+    store = Counted(MemoryStore())
+    async with Executor(store, model=script, tools=[report]) as executor:
+        run: Run = await executor.start(function_call_agent(max_steps=99), "?")
+    assert (run.status, len(results(run))) == ("completed", 21)
+    whole = [after for after, upto in store.reads if upto is None]
+    single = [upto - after for after, upto in store.reads if upto is not None]
+    assert (len(whole), single) == (1, [1] * 20)
+
+
 @once
 async def test_a_result_is_stored_once_and_deleted_with_its_run(url: str) -> None:
     async with Executor(url, model=model(), tools=[report]) as executor:
         run: Run = await executor.start(offload_program.graph, "?", run_id="a")
-        texts = [record.model_dump_json() for record in await executor.store.read("a")]
+        texts = [encode(record).decode() for record in await executor.store.read("a")]
         assert sum("line 3000: " in text for text in texts) == 1, "in the record of its call alone"
         assert len(run.state.model_dump_json()) < 10_000
         assert execute(url, "SELECT count(*) FROM payloads") == [(1,)]

@@ -14,10 +14,11 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Executor, Graph, Limits, Retry, Run, node, tool
 from orchestrator.errors import OrchestratorError, RunFailed, ToolError
-from orchestrator.executor.failures import MOST, MOST_SAID, traceback_of
+from orchestrator.executor.failures import MOST_SAID, traceback_of
 from orchestrator.kernel.records import Failure
 from orchestrator.nodes import Ask, Execute, Subgraph
 from orchestrator.tools import ToolResult
+from orchestrator.views.tracebacks import MOST, code_of, place_of, trace_data, traceback_parts
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -92,6 +93,32 @@ async def test_the_users_frames_come_before_those_of_libraries() -> None:
     assert 'json.loads("{oops")' in own
     assert "decoder.py" in libraries
     assert "executor" not in own.replace("tests/executor", "")
+
+
+async def test_a_traceback_is_read_back_with_the_users_line_first_and_libraries_apart() -> None:
+    @node
+    def bad() -> None:
+        json.loads("{oops")
+
+    async with Executor() as executor:
+        text = traceback(await executor.start(of(bad), {}))
+    assert place_of(text).startswith(f'  File "{__file__}", line ')
+    assert code_of(text) == 'json.loads("{oops")'
+    own, library, error = traceback_parts(text)
+    assert [part.library for part in (own, library, error)] == [False, True, False]
+    assert "decoder.py" in library.text
+    assert error.text.startswith("json.decoder.JSONDecodeError: ")
+
+
+def test_a_traceback_from_elsewhere_is_bounded_and_blanked_and_needs_no_form() -> None:
+    assert trace_data("") is None
+    for text in ("nonsense", "  behind it, in libraries:", "\n" * 50, 'Traceback (most recent call last):\n  File "'):
+        assert trace_data(text) is not None
+        assert place_of(text) == code_of(text) == ""
+    found = trace_data(f"{'x' * 100_000}\nValueError: the key is {SECRET}")
+    assert found is not None
+    assert SECRET not in str(found)
+    assert len(str(found)) < MOST + 200
 
 
 async def test_causes_and_groups_are_told_and_all_of_it_is_bounded() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import struct
 import threading
@@ -22,6 +23,7 @@ from orchestrator.stores.rows import MAX_DEATHS
 from orchestrator.stores.sqlite import SQLiteStore
 from tests.executor.test_workers_of_runs import all_are
 from tests.support.executors import Log, chain, hanging, says
+from tests.support.programs import ROOT
 from tests.support.sizes import quick_on, sized
 
 pytestmark = pytest.mark.anyio
@@ -212,4 +214,8 @@ async def test_metrics_count_what_the_worker_did(tmp_path: Path) -> None:
                 assert found["claim_seconds_count", ""] >= 1
                 assert found["claim_seconds_bucket", "+Inf"] == found["claim_seconds_count", ""]
                 assert 0 <= found["heartbeat_age_seconds", ""] < 30
+                alerts = (ROOT / "docs" / "operations.md").read_text()
+                named = set(re.findall(r"orchestrator_worker_(\w+)", alerts))
+                assert len(named) > 6
+                assert named <= {name for name, _ in found}, "an alert names another metric"
                 tasks.cancel_scope.cancel()

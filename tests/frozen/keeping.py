@@ -8,6 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from orchestrator import Executor, Graph, Run
 from orchestrator.kernel.records import Record
 from orchestrator.stores import RunInfo, Store, open_store
@@ -48,7 +50,7 @@ def _fixed(record: Record) -> Record:
     error = getattr(record, "error", None)
     if error is not None and error.traceback:
         present["error"] = error.model_copy(update={"traceback": frames(error.traceback)})
-    return record.model_copy(update=present)
+    return structs.replace(record, **present)
 
 
 @asynccontextmanager

@@ -9,13 +9,25 @@ from orchestrator import Deny, Graph, Limits, OfflineModel, Question, Tool, Tool
 from orchestrator.graph import Usage
 from orchestrator.models import Reply, TextProtocol
 from orchestrator.strategies.chat import chat
+from orchestrator.strategies.code_act import code_act
+from orchestrator.strategies.evaluator_optimizer import evaluator_optimizer
 from orchestrator.strategies.function_call import function_call
 from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.llm_compiler import llm_compiler
+from orchestrator.strategies.orchestrator_workers import orchestrator_workers
+from orchestrator.strategies.plan_and_execute import plan_and_execute
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
 from orchestrator.strategies.react import react
+from orchestrator.strategies.reflexion import reflexion
 from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.router import router
+from orchestrator.strategies.self_ask import self_ask
+from orchestrator.strategies.self_consistency import self_consistency
+from orchestrator.strategies.supervisor import supervisor
+from orchestrator.strategies.swarm import swarm
 from orchestrator.strategies.tool_user import tool_user
+from orchestrator.strategies.tree_of_thoughts import tree_of_thoughts
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
 from tests.frozen.contract import left
@@ -25,15 +37,29 @@ from tests.frozen.texts import Sections
 SUM = "What is 20+(2*4)? Calculate step by step."
 MAKERS = {
     "chat": chat,
+    "code_act": code_act,
+    "evaluator_optimizer": evaluator_optimizer,
     "function_call": function_call,
     "function_call_agent": function_call_agent,
+    "llm_compiler": llm_compiler,
+    "orchestrator_workers": orchestrator_workers,
+    "plan_and_execute": plan_and_execute,
     "plan_and_solve": plan_and_solve,
     "plan_and_solve_prompt": plan_and_solve_prompt,
     "react": react,
+    "reflexion": reflexion,
     "rewoo": rewoo,
+    "router": router,
+    "self_ask": self_ask,
+    "self_consistency": self_consistency,
+    "supervisor": supervisor,
+    "swarm": swarm,
     "tool_user": tool_user,
+    "tree_of_thoughts": tree_of_thoughts,
 }
-"""The eight strategies by name."""
+"""All strategies by name."""
+AT_ONCE = ("llm_compiler", "orchestrator_workers", "self_consistency", "tree_of_thoughts")
+"""Those with branches at once, whose records would come in any order from a store that works in threads."""
 
 
 @tool(risk="write", effect="idempotent")
@@ -113,7 +139,8 @@ def pieces() -> Iterator[Piece]:
         yield Piece(f"{name}-left", make(), SUM, play=left, options=options)
         yield Piece(f"{name}-spent", make(), SUM, answer=bye, options=options, start={"limits": Limits(steps=2)})
         yield Piece(f"{name}-no-sum", make(), "Who are you?", answer=bye, options=options)
-        yield Piece(f"{name}-sqlite", make(), SUM, answer=bye, options=options, store="sqlite", brief=True)
+        one = {"limits": Limits(concurrency=1)} if name in AT_ONCE else {}
+        yield Piece(f"{name}-sqlite", make(), SUM, answer=bye, options=options, start=one, store="sqlite", brief=True)
     yield from _rounds()
     yield from _texts()
 

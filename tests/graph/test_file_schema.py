@@ -194,7 +194,7 @@ def test_the_graph_itself_fits() -> None:
     assert faults(data) == []
 
 
-MODELS = ("Decide", "JsonValue", "Retry")
+MODELS = ("Decide", "JsonValue", "Retry", "Rule")
 OWN = """
 from typing import Annotated
 

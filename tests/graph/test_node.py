@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from types import SimpleNamespace
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -129,6 +129,22 @@ def test_outcomes_come_from_the_return_annotation() -> None:
 
     found = [node(fn).outcomes for fn in (done, silent, two, optional, annotated)]
     assert found == [("done",), ("done",), ("good", "retry"), ("good", "done"), ("good",)]
+
+
+def test_outcomes_keep_the_order_in_which_they_are_written() -> None:
+    """Equal annotations in another order, evaluated before, change nothing: the graph's digest depends on the order."""
+
+    def one(state: State) -> Outcome[Literal["one", "two"]]: ...
+    def other(state: State) -> Outcome[Literal["two", "one"]]: ...
+    def maybe(state: State) -> Outcome[Literal["one", "two"]] | None: ...
+    def other_maybe(state: State) -> Outcome[Literal["two", "one"]] | None: ...
+    def later(state: State) -> Awaitable[Outcome[Literal["one", "two"]]]: ...
+    def other_later(state: State) -> Awaitable[Outcome[Literal["two", "one"]]]: ...
+
+    functions = (one, other, maybe, other_maybe, later, other_later)
+    assert ["".join(word[0] for word in node(fn).outcomes) for fn in functions] == [
+        "ot", "to", "otd", "tod", "ot", "to",
+    ]  # fmt: skip
 
 
 def test_declared_outcomes_win() -> None:

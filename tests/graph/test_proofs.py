@@ -9,6 +9,7 @@ from pydantic import BaseModel
 
 from orchestrator import Context, Graph, Outcome, local, merge, tool
 from orchestrator.graph import Limits, Node, Proof, node
+from orchestrator.graph.checks.lost_proofs import unbounded
 from orchestrator.nodes import Complete, Confirm, Execute, Subgraph
 
 
@@ -425,6 +426,27 @@ def test_a_cycle_that_spends_no_limit_is_shown() -> None:
     loose = next(proof for proof in proofs(edges, free, a=think, b=think) if proof.about == "bounded")
     why = "a -> b -> a goes round without end: set Limits(steps=...), or visits= of one of these nodes"
     assert (loose.verdict, loose.reason, path(loose)) == ("refuted", why, "START -> a -> b -> a")
+
+
+class Asks(Look):
+    if_named = ("too_long",)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cycle"),
+    [
+        (Limits(steps=None, visits={"a": 1}), "a -> b -> a"),
+        (Limits(steps=None, visits={"b": 1}), ""),
+        (Limits(steps=9, visits={"a": 1}), ""),
+    ],
+)
+def test_a_request_that_is_too_long_is_no_visit(limits: Limits, cycle: str) -> None:
+    """It is made again, so that visits do not bound a cycle of such requests."""
+    nodes, edges = {"a": Asks(), "b": think}, "START -> a -> END\na -> b : too_long\nb -> a"
+    graph = Graph(name="g", state=State, nodes=nodes, edges=edges, limits=limits)
+    found = next(proof for proof in graph.check(prove=True).proofs if proof.about == "bounded")
+    assert (found.verdict, path(found)) == (("refuted", "START -> a (too_long) -> b -> a") if cycle else ("proved", ""))
+    assert " -> ".join(unbounded(graph)) == cycle
 
 
 @pytest.mark.parametrize(

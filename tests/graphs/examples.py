@@ -1,4 +1,4 @@
-"""The graphs in docs/examples, and each in each form as a program of the crash kit: `router_py`, `router_yaml` ..."""
+"""The graph in docs/examples that is there in two forms, and each form as a program of the crash kit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from typing import Any
 from orchestrator import Approve, Graph
 
 PLACE = Path(__file__).parents[2] / "docs" / "examples"
-NAMES = ("router", "triage", "supervisor_tools", "supervisor_subgraphs", "supervisor_handoff", "first_two")
+NAMES = ("first_two",)
 FORMS = ("py", "yaml")
-ASKED = "I was charged twice"
-URGENT = f"{ASKED}, help now"
+ASKED = "A desk"
 
 
 def loaded(name: str) -> ModuleType:
@@ -41,8 +40,7 @@ def of_file(name: str, form: str) -> Graph:
 
 def ordered(name: str, form: str) -> Graph:
     """An example whose branches run one after the other, so that a crash cannot change which of them are first."""
-    graph = of_file(name, form)
-    return graph.with_limits(concurrency=1) if name == "first_two" else graph
+    return of_file(name, form).with_limits(concurrency=1)
 
 
 def reference(name: str, form: str) -> str:
@@ -59,7 +57,7 @@ def models() -> dict[str, Any]:
 def program(name: str, form: str) -> dict[str, Any]:
     """What a process of the crash kit runs."""
     graph = ordered(name, form)
-    return {"graph": graph, "input": URGENT, "models": models(), "answer": lambda question: Approve()}
+    return {"graph": graph, "input": ASKED, "models": models(), "answer": lambda question: Approve()}
 
 
 globals().update({f"{name}_{form}": partial(program, name, form) for name in NAMES for form in FORMS})

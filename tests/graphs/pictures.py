@@ -13,19 +13,32 @@ from pathlib import Path
 import anyio
 
 from orchestrator import Graph, OfflineModel, Run, ToolCall, tool
-from orchestrator.models.base import Model
+from orchestrator.models.base import Model, ModelRequest
+from orchestrator.models.messages import Reply
 from orchestrator.render import draw, to_svg
 from orchestrator.render.plans import plan_drawings, steps_of
 from orchestrator.render.svg import drawing_to_svg
 from orchestrator.strategies import (
     chat,
+    code_act,
+    evaluator_optimizer,
     function_call,
     function_call_agent,
+    llm_compiler,
+    orchestrator_workers,
+    plan_and_execute,
     plan_and_solve,
     plan_and_solve_prompt,
     react,
+    reflexion,
     rewoo,
+    router,
+    self_ask,
+    self_consistency,
+    supervisor,
+    swarm,
     tool_user,
+    tree_of_thoughts,
 )
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import tools_from_ref
@@ -52,6 +65,19 @@ def weather() -> Model:
     return ScriptedModel([calls, "10 degrees in Tokyo, 22 in Paris."])
 
 
+class Slip(OfflineModel):
+    """A model whose first answer is wrong, and which is right from then on."""
+
+    slipped = False
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        reply = await super().respond(request)
+        if self.slipped or request.output is not None or reply.tool_calls:
+            return reply
+        self.slipped = True
+        return reply.model_copy(update={"text": "27"})
+
+
 RUNS: dict[str, tuple[Graph, str, Callable[[], Model]]] = {
     "tool_user": (tool_user.graph, SUM, OfflineModel),
     "function_call": (function_call.graph, "What is the weather in Tokyo and Paris?", weather),
@@ -61,6 +87,18 @@ RUNS: dict[str, tuple[Graph, str, Callable[[], Model]]] = {
     "plan_and_solve": (plan_and_solve.graph, SUM, OfflineModel),
     "plan_and_solve_prompt": (plan_and_solve_prompt.graph, SUM, OfflineModel),
     "rewoo": (rewoo.graph, "What is (3+4)*(10-2)?", OfflineModel),
+    "self_consistency": (self_consistency.graph, SUM, OfflineModel),
+    "evaluator_optimizer": (evaluator_optimizer.graph, SUM, Slip),
+    "router": (router.graph, SUM, OfflineModel),
+    "orchestrator_workers": (orchestrator_workers.graph, SUM, OfflineModel),
+    "reflexion": (reflexion.graph, SUM, Slip),
+    "plan_and_execute": (plan_and_execute.graph, SUM, OfflineModel),
+    "supervisor": (supervisor.graph, SUM, OfflineModel),
+    "swarm": (swarm.graph, SUM, OfflineModel),
+    "self_ask": (self_ask.graph, SUM, OfflineModel),
+    "tree_of_thoughts": (tree_of_thoughts.graph, SUM, OfflineModel),
+    "code_act": (code_act.graph, "What is (3+4)*(10-2)?", OfflineModel),
+    "llm_compiler": (llm_compiler.graph, "What is (3+4)*(10-2)?", OfflineModel),
 }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import json
 import re
 import sys
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,11 @@ import pytest
 from orchestrator.cli.app import run as command_line
 from orchestrator.cli.graph_refs import shipped
 from orchestrator.render import to_svg
+from orchestrator.strategies.tree_of_thoughts import tree_of_thoughts
+from orchestrator.testing import ScriptedModel
+from tests.graphs import choice
 from tests.graphs.pictures import PLACE, RUNS, run_of
+from tests.render.counts import journaled_calls
 from tests.render.pictures import shape, untimed
 
 ROOT = Path(__file__).parents[2]
@@ -92,6 +98,63 @@ def test_the_comparison_of_all_is_what_the_command_prints(
     assert exit_code.value.code == 0
     printed = [re.sub(r"\s+(\d+\.\d\d|SECONDS)$", "", line) for line in capsys.readouterr().out.splitlines()]
     assert printed == shown.splitlines()
+
+
+@pytest.mark.anyio
+async def test_the_table_of_all_is_what_is_measured() -> None:
+    assert choice.kept() == await choice.table(), "measure anew: python -m tests.graphs.choice"
+
+
+def test_the_table_of_choice_has_every_strategy() -> None:
+    rows = re.findall(r"^\| \[(\w+)\]\(\1\.md\) \|", page("README").partition("<!-- measured")[0], re.MULTILINE)
+    assert sorted(rows) == sorted(SHIPPED)
+
+
+def formulas(name: str, values: dict[str, int]) -> tuple[int, int]:
+    """The model calls of a strategy by the table of choice, and those on the critical path."""
+    row = page("README").partition("<!-- measured")[0].partition(f"| [{name}](")[2].partition("\n")[0].split("|")
+    written = (one.replace("the agents'", "a").replace("the agent's", "a").strip() for one in row[3:5])
+    first, second = (eval(re.sub(r"(?<=[\w)]) (?=[\w(])", " * ", one), dict(values)) for one in written)
+    return first, second
+
+
+MEASURED: dict[str, dict[str, int]] = {
+    "code_act": {"r": 1},
+    "evaluator_optimizer": {"t": 0},
+    "function_call": {},
+    "function_call_agent": {"r": 3},
+    "llm_compiler": {"p": 1},
+    "orchestrator_workers": {"p": 3, "r": 1},
+    "plan_and_execute": {"n": 3, "R": 3},
+    "plan_and_solve": {"n": 3, "R": 3},
+    "react": {"r": 3},
+    "reflexion": {"t": 1, "r": 3},
+    "rewoo": {},
+    "router": {"a": 4},
+    "self_ask": {"n": 3, "R": 3},
+    "self_consistency": {"v": 5},
+    "supervisor": {"h": 1, "a": 4},
+    "swarm": {"h": 1, "r": 0},
+    "tool_user": {"n": 3},
+    "tree_of_thoughts": {"d": 3, "b": 1, "k": 1},
+}
+"""The numbers in the formulas for the question that all strategies are measured by."""
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_the_formulas_of_the_table_of_choice_give_what_is_measured(name: str) -> None:
+    cells = choice.kept().partition(f"| [{name}](")[2].split("|")
+    assert formulas(name, MEASURED[name]) == (int(cells[2]), int(cells[3]))
+
+
+@pytest.mark.anyio
+async def test_the_formula_of_a_tree_gives_the_calls_of_its_run() -> None:
+    numbers = count()
+    proposed = lambda _: json.dumps({"thoughts": [f"thought {next(numbers)}" for _ in range(3)]})  # noqa: E731
+    model = ScriptedModel({"propose": proposed, "rate": lambda _: '{"score": 5}', "answer": lambda _: "A"})
+    run = await tree_of_thoughts(max_steps=3, branches=3, beam=2).run("Why?", model=model)
+    calls = sum(journaled_calls(run).values())
+    assert (run.output, calls) == ("A", formulas("tree_of_thoughts", {"d": 3, "b": 2, "k": 3})[0])
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)

@@ -12,13 +12,25 @@ from orchestrator.graph import Proof
 from orchestrator.nodes import CallProtocol
 from orchestrator.strategies import (
     chat,
+    code_act,
+    evaluator_optimizer,
     function_call,
     function_call_agent,
+    llm_compiler,
+    orchestrator_workers,
+    plan_and_execute,
     plan_and_solve,
     plan_and_solve_prompt,
     react,
+    reflexion,
     rewoo,
+    router,
+    self_ask,
+    self_consistency,
+    supervisor,
+    swarm,
     tool_user,
+    tree_of_thoughts,
 )
 from orchestrator.tools import Risk
 
@@ -26,8 +38,13 @@ SHIPPED: dict[str, Callable[..., Graph[Any]]] = {
     "chat": chat.chat,
     "function_call": function_call.function_call,
     "function_call_agent": function_call_agent.function_call_agent,
+    "orchestrator_workers": orchestrator_workers.orchestrator_workers,
+    "plan_and_execute": plan_and_execute.plan_and_execute,
     "plan_and_solve": plan_and_solve.plan_and_solve,
     "react": react.react,
+    "reflexion": reflexion.reflexion,
+    "self_ask": self_ask.self_ask,
+    "supervisor": supervisor.supervisor,
 }
 """Those that take a protocol."""
 
@@ -66,6 +83,17 @@ def forms() -> Iterator[tuple[str, Graph[Any]]]:
     yield "rewoo last_answer", rewoo.rewoo(last_answer=True, on_denied="raise")
     for on in ("raise", "observe"):
         yield f"tool_user {on}", tool_user.tool_user(on_denied=on, on_error=on)
+    yield "plan_and_execute last_answer", plan_and_execute.plan_and_execute(last_answer=True, on_denied="raise")
+    yield "router", router.router()
+    yield "code_act", code_act.code_act()
+    yield "code_act last_answer", code_act.code_act(last_answer=True, on_denied="raise")
+    yield "llm_compiler", llm_compiler.llm_compiler()
+    yield "llm_compiler once", llm_compiler.llm_compiler(max_plans=1, on_denied="raise")
+    yield "swarm", swarm.swarm()
+    yield "swarm with tools", swarm.swarm(tools=TOOLS)
+    yield "tree_of_thoughts", tree_of_thoughts.tree_of_thoughts()
+    yield "self_consistency", self_consistency.self_consistency()
+    yield "evaluator_optimizer", evaluator_optimizer.evaluator_optimizer()
     yield "plan_and_solve_prompt", plan_and_solve_prompt.plan_and_solve_prompt()
     yield "plan_and_solve_prompt votes", plan_and_solve_prompt.plan_and_solve_prompt(votes=3)
 
@@ -83,9 +111,9 @@ def test_every_claim_about_a_strategy_is_proved_whatever_tools_it_gets(name: str
     assert broken(FORMS[name], None) == []
 
 
-@pytest.mark.parametrize("name", [*SHIPPED, "rewoo"])
+@pytest.mark.parametrize("name", [*SHIPPED, "llm_compiler", "rewoo", "router"])
 def test_a_strategy_without_confirmations_is_refuted_where_tools_change_something_and_only_there(name: str) -> None:
-    made = SHIPPED.get(name, rewoo.rewoo)
+    made = {**SHIPPED, "rewoo": rewoo.rewoo, "router": router.router, "llm_compiler": llm_compiler.llm_compiler}[name]
     graph = made(confirm=None)
     assert broken(graph, [add]) == []
     (proof,) = broken(graph, TOOLS)

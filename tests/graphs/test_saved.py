@@ -11,17 +11,34 @@ import pytest
 
 from orchestrator import Executor, Graph, OfflineModel
 from orchestrator.strategies.chat import chat
+from orchestrator.strategies.code_act import code_act
+from orchestrator.strategies.evaluator_optimizer import evaluator_optimizer
 from orchestrator.strategies.function_call import function_call
 from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.llm_compiler import llm_compiler
+from orchestrator.strategies.orchestrator_workers import orchestrator_workers
+from orchestrator.strategies.plan_and_execute import plan_and_execute
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
 from orchestrator.strategies.react import react
+from orchestrator.strategies.reflexion import reflexion
 from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.router import router
+from orchestrator.strategies.self_ask import self_ask
+from orchestrator.strategies.self_consistency import self_consistency
+from orchestrator.strategies.supervisor import supervisor
+from orchestrator.strategies.swarm import swarm
 from orchestrator.strategies.tool_user import tool_user
+from orchestrator.strategies.tree_of_thoughts import tree_of_thoughts
 from orchestrator.tools import tools_from_ref
 
 pytestmark = pytest.mark.anyio
-MAKERS = (chat, function_call, function_call_agent, plan_and_solve, plan_and_solve_prompt, react, rewoo, tool_user)
+MAKERS = (
+    chat, code_act, evaluator_optimizer, function_call, function_call_agent, llm_compiler, orchestrator_workers,
+    plan_and_execute, plan_and_solve, plan_and_solve_prompt, react, reflexion, rewoo, router, self_ask,
+    self_consistency, supervisor, swarm, tool_user, tree_of_thoughts,
+)  # fmt: skip
+NO_CALLS = (evaluator_optimizer, plan_and_solve_prompt, self_consistency, swarm, tree_of_thoughts)
 OTHERWISE: Mapping[str, Any] = {
     "name": "mine",
     "tools": ["add", "multiply"],
@@ -36,8 +53,18 @@ OTHERWISE: Mapping[str, Any] = {
 """An option of each name that strategies share."""
 WITHOUT: Mapping[str, frozenset[str]] = {
     "chat": frozenset({"last_answer"}),
+    "evaluator_optimizer": frozenset(OTHERWISE) - {"name", "model", "max_seconds", "max_steps"},
     "function_call": frozenset({"last_answer"}),
+    "orchestrator_workers": frozenset({"last_answer"}),
     "plan_and_solve_prompt": frozenset(OTHERWISE) - {"name", "model", "max_seconds"},
+    "llm_compiler": frozenset({"last_answer"}),
+    "reflexion": frozenset({"last_answer"}),
+    "router": frozenset({"last_answer"}),
+    "self_ask": frozenset({"last_answer"}),
+    "supervisor": frozenset({"last_answer"}),
+    "swarm": frozenset({"last_answer", "on_denied", "on_error"}),
+    "tree_of_thoughts": frozenset(OTHERWISE) - {"name", "model", "max_seconds", "max_steps"},
+    "self_consistency": frozenset(OTHERWISE) - {"name", "model", "max_seconds"},
 }
 QUESTION = "What is 2 + 4 * 3?"
 
@@ -77,8 +104,9 @@ async def test_options_have_one_name_in_all_strategies(maker: Any) -> None:
     assert (graph.name, graph.limits.seconds) == ("mine", 30)
     nodes = [node for _, _, node in walk(graph)]
     assert {node.model for node in nodes if node.asks_model} == {"cheap"}
-    if maker is not plan_and_solve_prompt:
-        assert {node.tools for node in nodes if node.takes_tools and node.subgraph is None} == {("add", "multiply")}
+    if maker not in NO_CALLS:
+        given = {node.tools for node in nodes if node.takes_tools and node.subgraph is None}
+        assert {names for names in given if not str(names).startswith("('transfer_to_")} == {("add", "multiply")}
     for option in WITHOUT.get(maker.__name__, ()):
         with pytest.raises(TypeError, match=option):
             maker(**{option: OTHERWISE[option]})

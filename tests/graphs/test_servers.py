@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +13,25 @@ import pytest
 
 from orchestrator import Executor, Graph, Run
 from orchestrator.strategies.chat import chat
+from orchestrator.strategies.code_act import code_act
+from orchestrator.strategies.evaluator_optimizer import evaluator_optimizer
 from orchestrator.strategies.function_call import function_call
 from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.llm_compiler import llm_compiler
+from orchestrator.strategies.orchestrator_workers import orchestrator_workers
+from orchestrator.strategies.plan_and_execute import plan_and_execute
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
 from orchestrator.strategies.react import react
+from orchestrator.strategies.reflexion import reflexion
 from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.router import router
+from orchestrator.strategies.self_ask import self_ask
+from orchestrator.strategies.self_consistency import self_consistency
+from orchestrator.strategies.supervisor import supervisor
+from orchestrator.strategies.swarm import swarm
 from orchestrator.strategies.tool_user import tool_user
+from orchestrator.strategies.tree_of_thoughts import tree_of_thoughts
 from orchestrator.tools import tools_from_ref
 from tests.graphs.peers import Fixtures, LLMock, Offline, Peer, Said, Seen
 from tests.models.peers import run_of
@@ -49,8 +62,8 @@ class Case:
     """What the user says when the run waits."""
     unwatched: int = 0
     """Requests that are made then."""
-    itself: bool = False
-    """Without a server the model answers at once, as it is offered no tool that it could call."""
+    alone: tuple[int, int] | None = None
+    """The requests and the calls without a server, if they differ: the model works in another way then."""
 
 
 def told(result: str) -> dict[str, object]:
@@ -61,6 +74,21 @@ def asked(words: str) -> dict[str, object]:
     return {"userMessage": words, "hasToolResult": False}
 
 
+def judged(score: int) -> str:
+    """A judgement by the default rubrics."""
+    return json.dumps({"feedback": "", "scores": {"correct": score, "complete": score, "clear": score}})
+
+
+def replanned(*steps: str, answer: str = "") -> str:
+    return json.dumps({"answer": answer, "steps": steps})
+
+
+ONE_BY_ONE = [
+    Said(calls=[SEVEN], to={**asked(SUM), "toolName": "add"}),
+    Said(calls=[SIX], to=told("7")),
+    Said(calls=[ALL], to=told("6")),
+    Said("42", to=told("42")),
+]
 ROUNDS = [
     Said("Both sums first.", [SEVEN, SIX], asked(SUM)),
     Said("Now the product.", [ALL], told("6")),
@@ -82,7 +110,7 @@ CASES = {
             Said("Thought: That is all.\nAction: Finish[42]", to=asked("Observation: 42")),
         ],
         words=(r"Observation(?: 2)?: (\S+)", ["7", "6", "42"]),
-        itself=True,
+        alone=(1, 0),
     ),
     "plan_and_solve": Case(
         plan_and_solve(),
@@ -149,6 +177,113 @@ CASES = {
 }
 
 
+CASES |= {
+    "self_consistency": Case(
+        self_consistency(3), [Said("7 times 6 is 42. The answer is 42.", to=asked(SUM))] * 3, calls=0
+    ),
+    "evaluator_optimizer": Case(
+        evaluator_optimizer(), [Said("42", to=asked(SUM)), Said(judged(5), to=asked("Answer:\n42"))], calls=0
+    ),
+    "router": Case(router(), [Said("complex", to=asked(f"Text:\n{SUM}")), *ONE_BY_ONE], ["7", "6", "42"]),
+    "reflexion": Case(
+        reflexion(),
+        [*ONE_BY_ONE, Said('{"feedback": "", "scores": {"correct": 1}}', to=asked("Answer:\n42"))],
+        ["7", "6", "42"],
+    ),
+    "orchestrator_workers": Case(
+        orchestrator_workers(),
+        [
+            Said(json.dumps({"steps": ["What is 3 + 4?"]}), to=asked(f"Task: {SUM}")),
+            Said(calls=[SEVEN], to={**asked("What is 3 + 4?"), "toolName": "add"}),
+            Said("7", to=told("7")),
+            Said("42", to=asked('in the same order: ["7"]')),
+        ],
+        ["7"],
+        calls=1,
+        alone=(8, 3),
+    ),
+    "self_ask": Case(
+        self_ask(),
+        [
+            Said("Question: What is 3 + 4?", to=asked(f"Main question: {SUM}")),
+            Said(calls=[SEVEN], to={**asked("What is 3 + 4?"), "toolName": "add"}),
+            Said("7", to=told("7")),
+            Said("Question: What is 2 + 4?", to=asked("Output: 7")),
+            Said(calls=[SIX], to={**asked("What is 2 + 4?"), "toolName": "add"}),
+            Said("6", to=told("6")),
+            Said("Question: What is 7 * 6?", to=asked("Output: 6")),
+            Said(calls=[ALL], to={**asked("What is 7 * 6?"), "toolName": "add"}),
+            Said("42", to=told("42")),
+            Said("Final Answer: 42", to=asked("Output: 42")),
+        ],
+        ["7", "6", "42"],
+        (r"Output: (\S+)", ["7", "6", "42"]),
+    ),
+    "supervisor": Case(
+        supervisor(),
+        [
+            Said(calls=[("transfer_to_worker", {"message": SUM})], to={**asked(SUM), "toolName": "transfer_to_writer"}),
+            *ONE_BY_ONE,
+            Said("42", to=asked("Report of worker:\n42")),
+        ],
+        ["7", "6", "42", f"Handed over to worker. {SUM}"],
+        (r"Report of worker:\n(\S+)", ["42"]),
+        calls=4,
+    ),
+    "swarm": Case(
+        swarm(),
+        [
+            Said(calls=[("transfer_to_research", {"message": SUM})], to=asked(SUM)),
+            Said("42", to=told("Handed over to research")),
+        ],
+        [f"Handed over to research. {SUM}"],
+        calls=1,
+    ),
+    "tree_of_thoughts": Case(
+        tree_of_thoughts(1),
+        [
+            Said('{"thoughts": ["7 * 6 = 42"]}', to=asked("(nothing yet)")),
+            Said('{"choice": "9"}', to=asked("Steps:\n7 * 6 = 42")),
+            Said("42", to=asked("found to be the best ones:\n7 * 6 = 42")),
+        ],
+        calls=0,
+    ),
+    "code_act": Case(
+        code_act(),
+        [
+            Said("All at once.\n```python\nprint(multiply(add(3, 4), add(a=2, b=4)))\n```", to=asked(SUM)),
+            Said("42", to=asked("Observation:\n42")),
+        ],
+        words=(r"Observation:\n(\S+)", ["42"]),
+    ),
+    "llm_compiler": Case(
+        llm_compiler(),
+        [
+            Said("1. add(3, 4)\n2. add(2, 4)\n3. multiply($1, $2)\n4. join()<END_OF_PLAN>", to=asked(f"Task: {SUM}")),
+            Said("Thought: I know.\nAction: Finish(42)", to=asked("$3 = multiply($1, $2) -> 42")),
+        ],
+        words=(r"-> (\d+)", ["7", "6", "42"]),
+    ),
+    "plan_and_execute": Case(
+        plan_and_execute(),
+        [
+            Said("Plan:\n1. What is 3 + 4?\n2. What is 2 + 4?\n3. Multiply them.\n<END_OF_PLAN>", to=asked(SUM)),
+            Said(calls=[SEVEN], to=asked("step of the task now: What is 3 + 4?")),
+            Said("7", to=told("7")),
+            Said(replanned("What is 2 + 4?", "What is 7 * 6?"), to=asked('done: ["7"]')),
+            Said(calls=[SIX], to=asked("step of the task now: What is 2 + 4?")),
+            Said("6", to=told("6")),
+            Said(replanned("What is 7 * 6?"), to=asked('done: ["7", "6"]')),
+            Said(calls=[ALL], to=asked("step of the task now: What is 7 * 6?")),
+            Said("42", to=told("42")),
+            Said(replanned(answer="42"), to=asked('done: ["7", "6", "42"]')),
+        ],
+        ["7", "6", "42"],
+        (r"done: (\[.*\])", ['["7", "6", "42"]']),
+    ),
+}
+
+
 @pytest.fixture(params=["llmock", pytest.param("aimock", marks=pytest.mark.peer), "offline"])
 def peer(request: pytest.FixtureRequest) -> Peer:
     """What answers: a server is there only for who asks for it."""
@@ -204,12 +339,14 @@ async def test_it_comes_to_the_right_answer(peer: Peer, way: str, name: str) -> 
     assert (run.status, answer_of(run)) == ("completed", case.answer), run.error
     results_in(run.values.get("messages", ()))  # what is sent is made whole where it is not: the run's own is too
     seen = peer.seen()
-    alone = case.itself and not peer.scripted
-    requests, calls = (1, 0) if alone else (len(case.replies), case.calls)
+    alone = None if peer.scripted else case.alone
+    requests, calls = alone or (len(case.replies), case.calls)
     assert (len(seen), run.usage.calls) == (requests, requests + calls)
     watched = requests - case.unwatched if way == "pieces" else 0
     assert [one.stream for one in seen] == [True] * watched + [False] * (requests - watched)
     assert bool(shown) == bool(watched)
+    if alone:
+        return
     assert told_to(seen) == list(case.results)
     users = "\n".join(message["content"] for message in seen[-1].messages if message["role"] == "user")
-    assert re.findall(case.words[0], users) == ([] if alone else list(case.words[1]))
+    assert re.findall(case.words[0], users) == list(case.words[1])

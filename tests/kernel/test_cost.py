@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply
 from orchestrator.kernel.plan import Plan
@@ -76,6 +77,9 @@ def driven(
     apply(machine, r.RunStarted(seq=1, ts=1.0, values=dict(start), **started))
     work = Work()
     for number in range(steps):
+        while (a := next(iter(machine.running.values()))).node in a.frame.plan.sub:
+            at = {"seq": machine.head + 1, "ts": 1.0, "activation": a.key, "path": a.path, "node": a.node}
+            apply(machine, r.GraphOpened(**at, attempt=1, values=dict(start)))
         running = list(machine.running.values())
         place, outcome, given = chooses(machine, number)
         a = running[place]
@@ -98,6 +102,11 @@ def forward(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]
     """What runs longest lands first; every node that may goes round again, and counts."""
     node = node_of(machine, 0)
     return 0, "again" if "again" in machine.plan.nodes[node].outcomes else "done", {"count": 1}
+
+
+def round_and_round(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]]:
+    """Each second step goes back to the first node."""
+    return 0, "again" if number % 2 else "done", {"count": 1}
 
 
 def starving_q(machine: RunState, number: int) -> tuple[int, str, Mapping[str, Any]]:
@@ -143,6 +152,21 @@ def test_a_step_without_branches_takes_the_straight_path(steps: int) -> None:
     work = driven(plan(text, schema=Lean), chooses, steps, {}, 40)[1]
     assert work.lines / 40 < 125  # 113
     assert work.calls / 40 < 22  # 17
+
+
+@pytest.mark.parametrize("limits", [Limits(steps=None), Limits(steps=10_000)], ids=["no limit", "limits"])
+def test_a_step_deep_inside_subgraphs_costs_what_one_at_the_top_costs(limits: Limits) -> None:
+    lines = []
+    for depth in (1, 48):
+        graph = plan("a -> b -> a : again; b -> END : ok", schema=Lean, limits=limits)
+        for _ in range(depth - 1):
+            graph = plan("START -> w", sub={"w": graph}, schema=Lean, limits=limits, checked=False)
+        machine, work = driven(graph, round_and_round, 100, {}, 40)
+        assert len(list(machine.frames())) == depth
+        assert machine.root is not None
+        assert machine.root.steps == sum(1 for _ in machine.frames()) - 1 + 101
+        lines.append(work.lines)
+    assert lines[1] < 1.1 * lines[0]
 
 
 def test_rounds_leave_nothing_behind_where_nothing_else_is_open() -> None:

@@ -48,7 +48,7 @@ quick = settings(
     derandomize=True,
     max_examples=sized(4, 10),
     suppress_health_check=list(HealthCheck),
-    phases=[Phase.generate],
+    phases=[Phase.explicit, Phase.generate],
 )
 LAWS: dict[str, Callable[[int], None]] = {}
 """Each law, on as many drawn graphs as it is given."""

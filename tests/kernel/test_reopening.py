@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
+from msgspec import structs
 
 from orchestrator.graph.limits import Limits
 from orchestrator.kernel import records as r
@@ -137,7 +138,7 @@ class Broken(Simulation):
     def land(self, record: r.Record) -> Delta:
         if isinstance(record, r.Asked):  # what is asked again has another id
             question = record.question.model_copy(update={"id": f"{record.question.id}/{self.machine.head}"})
-            record = record.model_copy(update={"question": question})
+            record = structs.replace(record, question=question)
         return super().land(record)
 
 

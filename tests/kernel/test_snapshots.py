@@ -37,8 +37,8 @@ WALKED = (
     RunState, FrameState, FrozenTokens, Ledger, EffectEntry, Activation, MapItem, OrderedMap, OpenFork, Version, Rank,
     Path,
 )  # fmt: skip
-PASSING = {"delta", "touched_joins", "touched_items"}
-"""What lives only while a record is folded."""
+PASSING = {"delta", "lone", "counted_steps", "touched_joins", "touched_items"}
+"""What lives only while a record is folded, or is found again where it is absent."""
 UNORDERED = {"counters", "stopped"}
 """Mappings of the whole machine whose order means nothing."""
 ATOMS = {str, int, float, bool, bytes, type(None)}
@@ -69,7 +69,7 @@ def fields(thing: object, other: object) -> Iterable[str]:
     """Names of all that two objects of one class hold."""
     kind = type(thing)
     if not kind.__dictoffset__:
-        return slots_of(kind)
+        return (*slots_of(kind), "steps") if kind is FrameState else slots_of(kind)
     return dict.fromkeys((*vars(thing), *vars(other), *slots_of(kind)))
 
 

@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from orchestrator.errors import InvalidGraph, StoreCorrupt
 from orchestrator.graph.limits import Limits, Reserve
@@ -23,6 +24,7 @@ from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply, apply_stored, steps
 from orchestrator.kernel.fold.steps import go_straight
 from orchestrator.kernel.question import Question
+from orchestrator.kernel.records import encode
 from orchestrator.kernel.run_state import Delta, Observer, RunState
 from orchestrator.kernel.snapshot import dump
 from orchestrator.kernel.state import hash_id
@@ -63,7 +65,7 @@ def same(machine: RunState, twin: RunState) -> None:
 
 def keys(delta: Delta) -> tuple[list[str], list[str], list[tuple[str, str]]]:
     """What a record changed, by keys."""
-    moved = [(activation.key, answer.model_dump_json()) for activation, _, answer in delta.moved]
+    moved = [(activation.key, encode(answer)) for activation, _, answer in delta.moved]
     return [a.key for a in delta.started], [a.key for a in delta.cancelled], moved
 
 
@@ -168,6 +170,7 @@ def test_both_paths_give_the_same_in_runs_that_break_off_and_move_to_other_graph
 FAULTS: list[dict[str, Any]] = [
     {"update": {"total": "no number"}}, {"update": {"log": 1, "nowhere": 2}}, {"update": {"f": []}, "ops": {"f": "?"}},
     {"update": {"log": "x"}, "ops": {"log": "?"}}, {"reduced": {"total": None}}, {"outcome": "unheard-of"},
+    {"update": {"nowhere": 2}, "reduced": {"nowhere": 2}},
     {"node": "other"}, {"activation": "gone"}, {"attempt": 7}, {"started": 9e9}, {"outcome": "error"},
 ]  # fmt: skip
 """What a damaged record may say."""
@@ -176,6 +179,7 @@ FAULTS: list[dict[str, Any]] = [
 @pytest.mark.full
 @quick
 @given(kind=st.sampled_from(sorted(DRAWN)), seed=seeds, fault=st.sampled_from(FAULTS))
+@example(kind="structured", seed=20359, fault={"update": {"log": 1, "nowhere": 2}})
 def test_both_paths_refuse_the_same_records_with_the_same_words(kind: str, seed: int, fault: dict[str, Any]) -> None:
     trial = Trial.draw(kind, seed)
     assume(trial is not None)
@@ -188,7 +192,7 @@ def test_both_paths_refuse_the_same_records_with_the_same_words(kind: str, seed:
     machine = RunState(trial.plan)
     for record in records:
         if isinstance(record, r.StepDone):
-            damaged = record.model_copy(update=fault)
+            damaged = structs.replace(record, **fault)
             one, other = machine.copy(), on_the_general_path(machine)
             said = [refusal(one, damaged), refusal(other, damaged)]
             assert said[0] == said[1]
@@ -215,6 +219,25 @@ def one(text: str, behaviour: Behaviour = ROUNDS, /, *, pauses: Sequence[str] = 
     run = Simulation(plan(text, **options), behaviour, order=Order("first"), pause_before=pauses)
     run.begin()
     return run
+
+
+@pytest.mark.parametrize("fault", [{"update": {"nowhere": 2}}, {"update": {"nowhere": 2}, "reduced": {"nowhere": 2}}])
+def test_an_update_of_a_field_that_the_state_does_not_have_is_refused_on_both_paths(fault: dict[str, Any]) -> None:
+    run = one(LOOP)
+    record = r.StepDone(**step(run, "a"), started=1.0, ended=2.0, **fault)
+    for machine in (run.machine.copy(), on_the_general_path(run.machine)):
+        with pytest.raises(StoreCorrupt, match="there is no field 'nowhere'"):
+            apply_stored(machine, record)
+
+
+def test_an_update_of_a_stopped_step_with_such_a_field_is_refused() -> None:
+    run = one("a -> b, c -> j", Script(b=Act(fail="broken")))
+    put(run, "a")
+    late = r.StepDone(**step(run, "c"), started=1.0, ended=2.0, update={"nowhere": 2})
+    put(run, "b")
+    assert run.machine.stopped
+    with pytest.raises(StoreCorrupt, match="there is no field 'nowhere'"):
+        apply_stored(run.machine, structs.replace(late, seq=run.machine.head + 1))
 
 
 def to_its_end(run: Simulation) -> Simulation:

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from orchestrator import Executor, Graph, OpenAIModel
+from orchestrator import Executor, Graph
 from orchestrator.errors import ModelUnavailable
 from orchestrator.models import Cache, Price, Profile, TextProtocol, with_middleware
 from orchestrator.models.profile import profile_of
+from orchestrator.models.server import ServerModel
 from orchestrator.nodes import Complete
 from orchestrator.strategies.tool_user import tool_user
 from orchestrator.tools import tools_from_ref
@@ -28,7 +29,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 def test_each_example_runs(code: str) -> None:
     made: dict[str, object] = {}
     exec(code, made)  # the project's own page
-    assert any(isinstance(value, OpenAIModel) for value in made.values()) or "executor" in made
+    assert any(isinstance(value, ServerModel) for value in made.values()) or "executor" in made
 
 
 def test_the_table_of_flags_is_the_profile() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pydantic import BaseModel, SecretStr
 from orchestrator import Executor, Graph, OpenAIModel, node
 from orchestrator.context import Context
 from orchestrator.errors import GraphUnknown, ModelError, ModelMisconfigured
+from orchestrator.kernel.records import encode
 from orchestrator.models import OfflineModel, model_from_ref
 from tests.support.wire import Raw, refused, said, served
 
@@ -140,9 +140,7 @@ async def test_it_is_in_no_file_of_a_store(tmp_path: Path) -> None:
                 await executor.start(graph, {}, run_id="bad")
             bad = await executor.load("bad")
             exported = [
-                json.dumps(record.model_dump(mode="json"))
-                for run in (good, bad)
-                for record in await executor.store.read(run.run_id)
+                encode(record).decode() for run in (good, bad) for record in await executor.store.read(run.run_id)
             ]
     assert (good.status, bad.status) == ("completed", "interrupted")
     assert KEY not in "".join(exported)

@@ -16,6 +16,7 @@ from orchestrator.models.chat import reply_from
 from orchestrator.models.logprobs import MOST_TOKENS, TokenLogprob, probability, token_logprobs
 from orchestrator.models.messages import received
 from orchestrator.models.profile import profile_of
+from tests.support.sizes import sized
 from tests.support.wire import Raw, chunk, said, served, sse
 
 pytestmark = pytest.mark.anyio
@@ -138,9 +139,10 @@ def test_odd_values_are_read() -> None:
 
 def test_they_are_kept_small() -> None:
     many = {f"alternative {n}": 0.004 for n in range(200)}
-    kept = token_logprobs({"content": [entry(f"token {n}", 0.2, raw=True, **many) for n in range(10_000)]})
+    count = sized(2 * MOST_TOKENS, 10_000)
+    kept = token_logprobs({"content": [entry(f"token {n}", 0.2, raw=True, **many) for n in range(count)]})
     assert len(kept) == MOST_TOKENS
-    assert kept[-1].token == "token 9999"
+    assert kept[-1].token == f"token {count - 1}"
     assert len(json.dumps(Reply(details={"logprobs": [[*token] for token in kept]}).data())) < 16_000
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Hashable
+import copy
+import json
+import pickle
+from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from orchestrator import OfflineModel, Toolbox, tool
 from orchestrator.errors import AgentError
 from orchestrator.graph import Usage
+from orchestrator.graph.isolation import isolated
 from orchestrator.models import (
     Message,
     Model,
@@ -184,3 +188,69 @@ def test_an_empty_default_is_made_for_each_message_and_not_copied(kind: type[Bas
     for name, field in kind.model_fields.items():
         if not field.is_required() and field.default_factory is None:
             assert isinstance(field.default, Hashable), name
+
+
+# -- messages cannot change ----------------------------------------------------------------------------------------
+
+
+def message() -> Message:
+    return Message(
+        role="assistant",
+        content="x",
+        tool_calls=(ToolCall(id="1", name="f", arguments={"a": [{"b": 1}]}, extras={"e": {}}),),
+        extras={"reasoning": "r"},
+        data={"d": [1]},
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda said: said.extras.update(a=1),
+        lambda said: said.data.pop("d"),
+        lambda said: said.data["d"].append(2),
+        lambda said: said.tool_calls[0].arguments.__setitem__("a", 1),
+        lambda said: said.tool_calls[0].arguments["a"][0].clear(),
+        lambda said: said.tool_calls[0].extras["e"].setdefault("k", 1),
+        lambda said: Message(role="user").extras.update(a=1),
+        lambda said: said.model_copy(update={"extras": {"n": 1}}).extras.clear(),
+    ],
+)
+def test_nothing_in_a_message_can_be_changed(change: Callable[[Message], object]) -> None:
+    with pytest.raises(TypeError, match=r"immutable object: change a copy, such as copy.deepcopy"):
+        change(message())
+
+
+def test_what_is_taken_from_a_message_can_be_copied_and_changed() -> None:
+    arguments = message().tool_calls[0].arguments
+    assert arguments is not None
+    for copied in (copy.deepcopy(arguments), json.loads(json.dumps(arguments))):
+        copied["a"][0]["b"] = 2
+        copied["new"] = 1
+    for shallow in (dict(arguments), copy.copy(arguments), arguments.copy(), arguments | {}, {**arguments}):
+        shallow["new"] = 1
+    assert arguments == {"a": [{"b": 1}]}
+
+
+def test_what_is_kept_with_a_message_is_no_part_of_it() -> None:
+    said, other = message(), message()
+    digest = said.json_form.digest
+    assert said.json_form is said.json_form
+    assert (said, repr(said), said.model_dump()) == (other, repr(other), other.model_dump())
+    read = pickle.loads(pickle.dumps(said))
+    assert read == said
+    assert not hasattr(read, "_kept")
+    changed = said.model_copy(update={"content": "y"})
+    assert changed.json_form == {**said.json_form, "content": "y"}
+    assert changed.json_form.digest != digest == read.json_form.digest == copy.deepcopy(said).json_form.digest
+
+
+def test_a_subclass_may_have_fields_that_change() -> None:
+    class Noted(Message):
+        notes: list[str] = Field(default_factory=list)
+
+    said = Noted(role="user", content="x")
+    copied = isolated(said)
+    said.notes.append("a")
+    assert (said.json_form["notes"], copied.notes) == (["a"], [])
+    assert isolated(message()).__class__ is Message

@@ -17,6 +17,7 @@ from orchestrator import Executor, Graph, OpenAIModel, Outcome, Retry, tool
 from orchestrator.context import Context
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
 from orchestrator.graph.function import node
+from orchestrator.kernel.records import encode
 from orchestrator.models import Message, assistant, system, tool_result, user
 from orchestrator.nodes import Execute
 from orchestrator.tools import Toolbox
@@ -246,7 +247,7 @@ async def test_what_somebody_has_to_mend_interrupts_the_run_at_once(server: LLMo
         with pytest.raises(ModelMisconfigured, match="set OPENAI_API_KEY"):
             await executor.start(chat, "Weather?", run_id="r")
         run = await executor.load("r")
-        stored = [record.model_dump_json() for record in await executor.store.read("r")]
+        stored = [encode(record).decode() for record in await executor.store.read("r")]
         assert run.status == "interrupted"
         assert run.error is not None
         assert run.error.type == "ModelMisconfigured"

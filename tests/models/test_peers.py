@@ -24,6 +24,7 @@ from pydantic import BaseModel
 
 from orchestrator import Approve, Executor, OpenAIModel, Retry, Run, tool
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable
+from orchestrator.kernel.records import as_json
 from orchestrator.models import Profile, TextProtocol, tool_result, user
 from orchestrator.models.text.protocol import FormName
 from orchestrator.strategies.tool_user import graph as tool_user
@@ -283,7 +284,7 @@ async def test_a_slow_first_token(aimock: AIMock) -> None:
     error, shown = await fault_of(aimock, "pieces", timeout=0.1)
     assert "no answer within 0.1 s" in str(error)
     assert shown == []
-    assert len(aimock.journal) == 1
+    assert len(aimock.journal) <= 1  # a busy server has not read it by then
 
 
 # -- in a run ------------------------------------------------------------------------------------------------------
@@ -309,7 +310,7 @@ async def test_a_run_waits_as_it_is_asked_to_and_its_tries_are_journaled(aimock:
     assert shown == ("Both 21." if way == "pieces" else "")
     assert settled[0].next_at is not None
     assert settled[0].next_at - settled[0].ended >= 0.29
-    assert KEY not in "".join(one.model_dump_json() for one in settled)
+    assert KEY not in "".join(json.dumps(as_json(one)) for one in settled)
     requests = aimock.journal
     assert [request.status for request in requests] == [429, 500, 200, 200]
     keys = [request.headers["idempotency-key"] for request in requests]

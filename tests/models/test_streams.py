@@ -352,9 +352,9 @@ async def test_refusals_before_the_stream() -> None:
 async def test_a_slow_first_piece_and_one_that_never_comes() -> None:
     slow = Raw(parts=[b": wait\n\n", b": wait\n\n", sse(chunk({"content": "Hi"}), chunk(finish="stop"))], gap=0.2)
     assert (await stream_of(slow, timeout=5))[1].text == "Hi"
-    error = await fault_of(streamed(*begun, done=False, hangs=True), timeout=0.3)
+    error = await fault_of(streamed(*begun, done=False, hangs=True), timeout=3)
     assert isinstance(error, ModelUnavailable)
-    assert "no answer within 0.3 s" in str(error)
+    assert "no answer within 3 s" in str(error)
 
 
 @once

@@ -13,6 +13,7 @@ from orchestrator import Graph
 from orchestrator.errors import InvalidGraph, NotSerialisable, UntrustedCode
 from orchestrator.models import Reply
 from orchestrator.nodes import Complete
+from orchestrator.nodes.model_decision import bounded
 from orchestrator.testing import ScriptedModel, assert_crash_safe
 from tests.support.one_node import error_of, executing, of_one, run
 
@@ -64,6 +65,64 @@ async def test_the_state_gets_the_validated_model() -> None:
     found = await run(Complete(output={"type": "array", "items": {"type": "string"}}, result="items"), Asked,
                       replies=['["a", "b"]'])  # fmt: skip
     assert found.values["items"] == ["a", "b"]
+
+
+async def test_after_a_value_that_is_cut_off_the_next_ones_have_tighter_bounds() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "answer": {"type": ["string", "null"]},
+            "steps": {"type": "array", "items": {"type": "string", "minLength": 50}, "minItems": 12},
+            "kind": {"type": "string", "enum": ["a", "b"]},
+        },
+    }
+    cut = Reply(text='{"answer": "' + "long " * 200, finish="length")
+    node = Complete(output=schema, result="facts", retries=2)
+    async with executing([cut, cut, '{"answer": "short"}']) as (executor, model):
+        found = await executor.start(of_one(node, Asked), {})
+    assert found.values["facts"] == {"answer": "short"}
+    first, second, third = (request.output for request in model.requests)
+    assert first == schema
+    for request, most in ((second, 253), (third, 63)):
+        assert request is not None
+        bounds: Any = request["properties"]
+        assert bounds["answer"]["maxLength"] == most
+        assert (bounds["steps"]["items"]["maxLength"], bounds["steps"]["maxItems"]) == (max(most, 50), 12)
+        assert bounds["kind"] == {"type": "string", "enum": ["a", "b"]}
+
+
+TEXT = {"type": "string"}
+SHORT = {"type": "string", "maxLength": 20}
+
+
+@pytest.mark.parametrize(
+    ("schema", "bounds"),
+    [
+        (TEXT, SHORT),
+        ({**TEXT, "format": "uuid"}, {**TEXT, "format": "uuid"}),
+        ({**TEXT, "pattern": "^[a-z]{48}$"}, {**TEXT, "pattern": "^[a-z]{48}$"}),
+        ({**TEXT, "minLength": 21}, {**TEXT, "minLength": 21}),
+        (
+            {"type": "array", "contains": {}, "minContains": 4},
+            {"type": "array", "contains": {}, "minContains": 4, "maxItems": 4},
+        ),
+        ({"const": TEXT}, {"const": TEXT}),
+        ({"enum": [TEXT, ["a"] * 9]}, {"enum": [TEXT, ["a"] * 9]}),
+        ({"type": "array", "const": [1] * 9}, {"type": "array", "const": [1] * 9}),
+        ({"default": TEXT, "examples": [TEXT]}, {"default": TEXT, "examples": [TEXT]}),
+        (
+            {"properties": {"const": TEXT, "enum": TEXT, "type": TEXT}},
+            {"properties": {"const": SHORT, "enum": SHORT, "type": SHORT}},
+        ),
+        ({"$defs": {"default": TEXT}, "anyOf": [TEXT]}, {"$defs": {"default": SHORT}, "anyOf": [SHORT]}),
+        ({"additionalProperties": TEXT, "items": TEXT}, {"additionalProperties": SHORT, "items": SHORT}),
+        ({"not": TEXT}, {"not": TEXT}),
+        ({"if": TEXT, "then": TEXT}, {"if": TEXT, "then": SHORT}),
+        ({"allOf": [TEXT, {"pattern": "^[a-z]{48}$"}]}, {"allOf": [TEXT, {"pattern": "^[a-z]{48}$"}]}),
+    ],
+)
+def test_whatever_has_a_fitting_value_has_one_within_the_bounds(schema: dict[str, Any], bounds: dict[str, Any]) -> None:
+    assert bounded(schema, 20) == bounds
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ from tests.support.one_node import error_of, executing, of_one, run
 
 pytestmark = pytest.mark.anyio
 
+CUT, REFUSED = Reply(text="Henning was bo", finish="length"), Reply(text="I", finish="refusal")
+
 
 @pytest.mark.parametrize(
     ("form", "text", "answer"),
@@ -87,15 +89,44 @@ def test_a_prompt_that_nothing_fills_is_refused_when_the_graph_is_built() -> Non
 
 
 @pytest.mark.parametrize(
-    ("reply", "why"),
+    ("node", "replies", "why"),
     [
-        (Reply(text="Half", finish="length"), "it: the reply 'Half' was cut off; give the model more max_tokens"),
-        (Reply(text="I", finish="refusal"), "it: the model refused to answer (refusal): 'I'"),
-        (Reply(text=" \n"), "it: the reply is empty"),
+        (Complete(on_cut="raise"), [CUT], "it: the reply 'Henning was bo' was cut off; give the model more max_tokens"),
+        (Complete(), [REFUSED], "it: the model refused to answer (refusal): 'I'"),
+        (Complete(), ["", " \n"], "it: the reply is empty"),
+        (Complete(), ["", REFUSED], "it: the model refused to answer (refusal): 'I'"),
+        (Complete(), [CUT, REFUSED], "it: the model refused to answer (refusal): 'I'"),
+        (Complete(retries=0), [" \n"], "it: the reply is empty"),
     ],
 )
-async def test_a_reply_that_is_not_whole_is_an_agent_error(reply: Reply, why: str) -> None:
-    assert error_of(await run(Complete(), Complete.State, {"question": "?"}, [reply])) == ("AgentError", why)
+async def test_a_reply_that_is_not_whole_is_an_agent_error(node: Complete, replies: list[Reply], why: str) -> None:
+    assert error_of(await run(node, Complete.State, {"question": "?"}, replies)) == ("AgentError", why)
+
+
+@pytest.mark.parametrize(
+    ("node", "replies", "text"),
+    [
+        (Complete(), [CUT, "In Kiel."], "In Kiel."),
+        (Complete(), ["", "In Kiel."], "In Kiel."),
+        (Complete(), [CUT, Reply(text="In Kiel, or in", finish="length")], "In Kiel, or"),
+        (Complete(), [CUT, ""], "Henning was"),
+        (Complete(), ["", CUT], "Henning was"),
+        (Complete(retries=2), [CUT, "", "In Kiel."], "In Kiel."),
+        (Complete(retries=0), [CUT], "Henning was"),
+        (Complete(on_cut="keep"), [CUT], "Henning was"),
+        (Complete(on_cut="keep"), [Reply(text="", finish="length"), CUT], "Henning was"),
+        (Complete(retries=0), [Reply(text="彼はキールで", finish="length")], "彼はキールで"),
+    ],
+)
+async def test_a_shorter_text_is_asked_for_and_then_whole_words_are_kept(
+    node: Complete, replies: list[Reply], text: str
+) -> None:
+    async with executing(replies) as (executor, model):
+        found = await executor.start(of_one(node, Complete.State), {"question": "Where?"})
+    assert (found.status, found.values["reply"]) == ("completed", text)
+    if len(replies) > 1:
+        fault = "the reply is empty" if replies[0] == "" else "it was cut off"
+        assert model.requests[1].messages[-1].content.startswith(f"Your reply cannot be used: {fault}")
 
 
 @pytest.mark.parametrize(
@@ -114,9 +145,9 @@ async def test_an_empty_answer_has_no_vote() -> None:
 
 
 async def test_what_is_wrong_with_a_reply_is_told_to_a_field_that_is_there_for_it() -> None:
-    for reply in (Reply(text="I", finish="refusal"), Reply(text=" ")):
+    for replies in ([REFUSED], [Reply(text=" ")] * 2):
         node = Complete(fault="reply", result="question")
-        async with executing([reply]) as (executor, _):
+        async with executing(replies) as (executor, _):
             found = await executor.start(of_one(node, Complete.State), {"question": "?"})
             (point,) = await executor.history(found.run_id)
         assert (point.outcome, found.values["question"]) == ("unusable", "?")

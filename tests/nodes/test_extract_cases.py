@@ -34,6 +34,8 @@ FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
         ("number", "The answer is as follows:\n\n28", "28"),
         ("number", "That is 8. Final answer: 28", "28"),
         ("number", "Done.\nThe answer: 28", "28"),
+        ("number", "Answer:\nShe had 12 oranges. She gave 9 away. She has 3 oranges.", None),
+        ("number", "Answer:\nShe has 3 oranges.", "3"),
         ("number", "The answer is not 3", None),
         ("text", "The answer is not known.", "not known"),
         ("text", "The answer is no. It fails.", "no"),

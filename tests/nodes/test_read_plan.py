@@ -14,6 +14,7 @@ from orchestrator import Executor, Graph, Limits, Run, tool
 from orchestrator.errors import InvalidGraph
 from orchestrator.models import Reply
 from orchestrator.nodes import Plan, ReadPlan
+from orchestrator.strategies.orchestrator_workers import orchestrator_workers
 from orchestrator.testing import ScriptedModel
 
 pytestmark = pytest.mark.anyio
@@ -116,3 +117,12 @@ def test_mistakes_in_the_pair_are_found_when_the_graph_is_made() -> None:
             nodes={"plan": Plan(), "read": ReadPlan(retries=0)},
             edges="START -> plan -> read -> END",
         )
+
+
+@pytest.mark.parametrize("kind", [Plan, ReadPlan])
+def test_max_items_is_not_above_what_a_plan_may_have(kind: type[Plan | ReadPlan]) -> None:
+    assert kind(max_items=300).max_items == 300
+    with pytest.raises(ValidationError, match="max_items"):
+        kind(max_items=301)
+    with pytest.raises(ValueError, match="max_parts from 1 to 300"):
+        orchestrator_workers(max_parts=301)

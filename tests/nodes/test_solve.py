@@ -64,7 +64,7 @@ async def test_words_and_fields_can_be_others() -> None:
     ("reply", "why"),
     [
         (" \n", "solve: the reply is empty"),
-        (Reply(text="Henn", finish="length"), "solve: the reply 'Henn' was cut"),
+        (Reply(text="", finish="length"), "solve: the reply '' was cut"),
         (Reply(text="no", finish="refusal"), "solve: the model refused to answer"),
     ],
 )

@@ -8,6 +8,7 @@ from xml.etree import ElementTree as ET
 
 import anyio
 import pytest
+from msgspec import structs
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Outcome, Retry, Run, Update, append, node
@@ -144,7 +145,7 @@ async def test_questions_inside_a_map_of_graphs_wait_at_every_level(tmp_path: An
     assert run.overlay().items == {("", "stay"): (3, 3)}
     assert not run.overlay().told
     later = [
-        record.model_copy(update={name: getattr(record, name) + 1000.0 for name in _times(record)})
+        structs.replace(record, **{name: getattr(record, name) + 1000.0 for name in _times(record)})
         if record.seq > run.at(run.seq).records()[_asked(run)].seq
         else record
         for record in run.records()

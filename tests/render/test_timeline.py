@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import anyio
 import pytest
+from msgspec import structs
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Retry, Update, append, node, tool
@@ -14,7 +15,6 @@ from orchestrator.executor import Run
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.question import Question
-from orchestrator.kernel.records import decode
 from orchestrator.models.messages import Reply
 from orchestrator.nodes import Confirm, Subgraph
 from orchestrator.testing import ScriptedModel
@@ -192,10 +192,7 @@ async def test_a_clock_that_went_back_makes_no_negative_times() -> None:
     made = graph("START -> a -> b -> END", a=note, b=note)
     async with Executor(graphs=[made]) as ex:
         run = await ex.start(made, {"question": "q"})
-    turned = [
-        decode(record.model_copy(update={"ts": record.ts - 100 * record.seq}).model_dump_json())
-        for record in run.records()
-    ]
+    turned = [structs.replace(record, ts=record.ts - 100 * record.seq) for record in run.records()]
     for row in timeline(Plan.of(run.definition), turned).rows:
         assert row.working(0) >= 0
 

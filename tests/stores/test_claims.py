@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from orchestrator.kernel.records import Ended
 from orchestrator.stores import open_store
@@ -76,7 +77,7 @@ async def test_runs_that_killed_processes_had_claimed_are_claimed_by_others_and_
     for _ in range(count):
         info, records = new_run()
         info = replace(info, graph="g")
-        await store.create(NewRun(info, [records[0].model_copy(update={"graph": "g"})]))
+        await store.create(NewRun(info, [structs.replace(records[0], graph="g")]))
         ids.append(info.run_id)
     assert set(fight(url, sized(2, 10))) == {0}
     for run_id in ids:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import anyio
 import pytest
+from msgspec import structs
 
 from orchestrator import Executor
 from orchestrator.kernel.records import Paused
@@ -280,7 +281,7 @@ async def test_a_check_says_what_stopped_and_repair_does_not_hide_it(tmp_path: P
     store = await filled(url, 1)
     info, records = new_run()
     await store.create(NewRun(replace(info, run_id="gone", graph="g", structure="", content=""), [
-        records[0].model_copy(update={"run_id": "gone", "graph": "g", "structure": "", "content": ""})
+        structs.replace(records[0], run_id="gone", graph="g", structure="", content="")
     ]))  # fmt: skip
     for number in range(5):
         await store.take_lease(a_lease("r0", f"t{number}"), ttl=60.0)

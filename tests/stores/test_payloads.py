@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from orchestrator import Executor
 from orchestrator.errors import StoreError
@@ -218,7 +219,7 @@ def test_a_record_that_could_not_be_read_is_not_written(monkeypatch: pytest.Monk
     record = EventReceived(seq=3, ts=1.0, name="e", data=["x" * (1 << 18)] * 3)
     assert len(rows_of("r", [record])[0]) == 1
     with pytest.raises(StoreError, match=r"run 'r': record 3 \(event_received\) has .* and the limit is 1,048,576"):
-        rows_of("r", [record.model_copy(update={"data": ["x" * (1 << 18)] * 4})])
+        rows_of("r", [structs.replace(record, data=["x" * (1 << 18)] * 4)])
 
 
 @pytest.mark.anyio

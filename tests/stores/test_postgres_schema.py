@@ -43,7 +43,10 @@ def test_tables_of_a_newer_version_are_refused(postgres: PostgresDatabase) -> No
 @pytest.mark.parametrize("version", [1, 2, 3])
 def test_tables_from_before_the_first_release_are_refused_by_name(postgres: PostgresDatabase, version: int) -> None:
     postgres.execute(f"UPDATE orchestrator_schema SET version = {version}")
-    with pytest.raises(StoreError, match=f"schema version {version}, from before the first release.*Export its runs"):
+    with pytest.raises(
+        StoreError,
+        match=f"schema version {version}, from before the first release.* reads versions 4 to 5. Export its runs",
+    ):
         connect(address_of(postgres.url))
 
 

@@ -444,7 +444,7 @@ async def test_a_file_of_a_newer_version_is_refused_and_left(tmp_path: Path) -> 
     path = await store_file(tmp_path)
     execute(path, "PRAGMA user_version = 99")
     before = path.read_bytes()
-    with pytest.raises(StoreTooNew, match=r"schema version 99, .* supports 7 at most; update the library"):
+    with pytest.raises(StoreTooNew, match=r"schema version 99, .* supports 8 at most; update the library"):
         open_store(f"sqlite:///{path}")
     assert path.read_bytes() == before
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import anyio
+from msgspec import structs
 
 from orchestrator.stores.base import Store
 from orchestrator.stores.requests import NewRun
@@ -45,7 +46,7 @@ async def copied(store: Store, samples: Sequence[str], count: int, *, first: int
             questions=tuple(replace(one, asked=one.asked + apart * number) for one in info.questions or ()),
         )  # fmt: skip
         own = {"run_id": run_id, "labels": labels}
-        await store.create(NewRun(moved, [one.model_copy(update=own if one.seq == 1 else {}) for one in records]))
+        await store.create(NewRun(moved, [structs.replace(one, **(own if one.seq == 1 else {})) for one in records]))
 
     for start in range(first, first + count, _AT_ONCE):
         async with anyio.create_task_group() as tasks:

@@ -49,8 +49,8 @@ def environment() -> Path:
 class RealModel:
     """A server that can be killed and started again at the same address."""
 
-    def __init__(self, log: Path) -> None:
-        self._place, self._log = environment(), log
+    def __init__(self, log: Path, window: int = 4096) -> None:
+        self._place, self._log, self.window = environment(), log, window
         self._port = free_port()
         self.root = f"http://127.0.0.1:{self._port}"
         self.url = f"{self.root}/v1"
@@ -60,7 +60,7 @@ class RealModel:
         """Start the server. Without `wait` it may still load the model."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [self._place / "bin/python", _SERVER, str(self._port)],
+                [self._place / "bin/python", _SERVER, str(self._port), "", str(self.window)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             )  # fmt: skip
         end = time.monotonic() + _PATIENCE
@@ -93,9 +93,9 @@ class RealModel:
 
 
 @contextmanager
-def running(log: Path) -> Iterator[RealModel]:
-    """Start the server on a free port of 127.0.0.1, and kill it at the end."""
-    server = RealModel(log)
+def running(log: Path, window: int = 4096) -> Iterator[RealModel]:
+    """Start the server on a free port of 127.0.0.1, with this context window, and kill it at the end."""
+    server = RealModel(log, window)
     try:
         server.start()
         yield server

@@ -21,13 +21,25 @@ from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.models import OfflineModel
 from orchestrator.nodes import Ask
 from orchestrator.strategies.chat import chat
+from orchestrator.strategies.code_act import code_act
+from orchestrator.strategies.evaluator_optimizer import evaluator_optimizer
 from orchestrator.strategies.function_call import function_call
 from orchestrator.strategies.function_call_agent import function_call_agent
+from orchestrator.strategies.llm_compiler import llm_compiler
+from orchestrator.strategies.orchestrator_workers import orchestrator_workers
+from orchestrator.strategies.plan_and_execute import plan_and_execute
 from orchestrator.strategies.plan_and_solve import plan_and_solve
 from orchestrator.strategies.plan_and_solve_prompt import plan_and_solve_prompt
 from orchestrator.strategies.react import react
+from orchestrator.strategies.reflexion import reflexion
 from orchestrator.strategies.rewoo import rewoo
+from orchestrator.strategies.router import router
+from orchestrator.strategies.self_ask import self_ask
+from orchestrator.strategies.self_consistency import self_consistency
+from orchestrator.strategies.supervisor import supervisor
+from orchestrator.strategies.swarm import swarm
 from orchestrator.strategies.tool_user import tool_user
+from orchestrator.strategies.tree_of_thoughts import tree_of_thoughts
 from orchestrator.testing import CrashReport, CrashUnsafe, assert_crash_safe, assert_kill_safe
 from orchestrator.tools import tools_from_ref
 from tests.support.sizes import quick_on, sized
@@ -47,6 +59,18 @@ STRATEGIES: Mapping[str, Callable[..., Graph]] = {
     "plan_and_solve": plan_and_solve,
     "plan_and_solve_prompt": plan_and_solve_prompt,
     "chat": chat,
+    "self_consistency": self_consistency,
+    "evaluator_optimizer": evaluator_optimizer,
+    "router": router,
+    "orchestrator_workers": orchestrator_workers,
+    "reflexion": reflexion,
+    "plan_and_execute": plan_and_execute,
+    "supervisor": supervisor,
+    "swarm": swarm,
+    "self_ask": self_ask,
+    "tree_of_thoughts": tree_of_thoughts,
+    "llm_compiler": llm_compiler,
+    "code_act": code_act,
 }
 """Every strategy that ships."""
 stores = pytest.mark.parametrize("store", ["memory", "sqlite"])

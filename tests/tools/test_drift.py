@@ -146,7 +146,7 @@ async def test_words_and_new_tools_are_no_reason_to_stop(url: str) -> None:
     assert await gone_on(url, graph_of(), question, REWORDED, news) == "sunny in Bonn"
     async with Executor(url) as executor:
         (told,) = [event.data async for event in executor.events("r") if event.type == "resumed"]
-    assert told["changes"] == ["tool 'news' is new"]
+    assert [*told["changes"]] == ["tool 'news' is new"]
 
 
 async def test_strict_refuses_new_tools_too(url: str) -> None:

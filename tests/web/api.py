@@ -26,6 +26,12 @@ from tests.support.uvicorn_waits import shorten_waits
 
 shorten_waits()
 
+LITTLE = 1 << 14
+"""Bytes that the kernel keeps of an answer, so that a reader that reads nothing is noticed soon.
+
+An answer of megabytes takes seconds then: the kernel acknowledges each part of less than a packet only after 40 ms.
+"""
+
 
 class Note(BaseModel):
     """The state of the graphs of these tests."""
@@ -190,18 +196,19 @@ def api(
     store: str | Store = "memory://",
     port: int = 0,
     settings: dict[str, Any] | None = None,
-    send_buffer: int = 1 << 14,
+    send_buffer: int | None = None,
     timeout: float = 60,
     **options: Any,
 ) -> Iterator[Api]:
     """Serve some graphs, in an event loop in a thread.
 
     Args:
-        send_buffer: bytes that the kernel keeps of an answer: few, so that a reader that reads nothing is noticed soon.
+        send_buffer: bytes that the kernel keeps of an answer, such as `LITTLE`; None: as many as it does by itself.
         timeout: seconds that the client waits for an answer.
     """
     bound = socket.create_server(("127.0.0.1", port))
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    if send_buffer is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
     with start_blocking_portal("asyncio") as portal:
         opened = portal.wrap_async_context_manager(_served(graphs or GRAPHS, store, bound, settings or {}, options))
         with opened as (executor, url, streams), httpx2.Client(base_url=url, timeout=timeout) as client:

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from functools import partial
 
 from orchestrator.graph.limits import Usage
+from orchestrator.stores.base import Parent
 from orchestrator.stores.requests import NewRun
-from orchestrator.stores.rows import RunInfo, RunTotals, Total
+from orchestrator.stores.rows import ReplayFacts, RunInfo, RunTotals, Total
 from orchestrator.testing.store_conformance.helpers import started
 from tests.web.api import Api
 
@@ -39,6 +40,8 @@ def spent(
     labels: Mapping[str, str] | None = None,
     seconds: float = 2.0,
     saved: float = 0.0,
+    replay: ReplayFacts | None = None,
+    error: str = "",
 ) -> None:
     """A run that was created at noon of a day and spent this.
 
@@ -52,9 +55,13 @@ def spent(
         labels: its labels.
         seconds: its time alive.
         saved: what the provider's cache saved.
+        replay: what lists show of it, if it is a replay.
+        error: its error.
     """
-    usage = Usage(cache_savings=saved)
-    found.portal.call(partial(_spent, found, run_id, day, totals, graph, status, dict(labels or {}), seconds, usage))
+    cost = sum(one.cost for one in totals)
+    usage = Usage(cache_savings=saved, seconds=seconds, cost=cost, input_tokens=sum(one.input_tokens for one in totals))
+    given = (totals, graph, status, dict(labels or {}), seconds, usage, replay, error)
+    found.portal.call(partial(_spent, found, run_id, day, *given))
 
 
 NOT_COUNTED = Total("", "", "")
@@ -63,8 +70,11 @@ NOT_COUNTED = Total("", "", "")
 
 async def _spent(
     found: Api, run_id: str, day: str, totals: Sequence[Total], graph: str, status: str, labels: dict[str, str],
-    seconds: float, usage: Usage,
+    seconds: float, usage: Usage, replay: ReplayFacts | None, error: str,
 ) -> None:  # fmt: skip
     counted = None if NOT_COUNTED in totals else RunTotals(tuple(sorted(totals, key=lambda one: one.node)), seconds)
+    parent = None if replay is None else Parent("one", 1, "replay")
     info = RunInfo(run_id, graph, status, labels, at(day), at(day) + seconds, 1, "s", "c", input=run_id, totals=counted)
-    await found.executor.store.create(NewRun(replace(info, usage=usage), [started(info)]))
+    await found.executor.store.create(
+        NewRun(replace(info, usage=usage, replay=replay, parent=parent, error=error), [started(info)])
+    )

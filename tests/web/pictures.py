@@ -35,7 +35,7 @@ SIZES = {"": (1280, 800), "_390": (390, 844), "_2000": (2000, 1100)}
 
 
 SCREENS = (("/runs", "runs", 0), ("/inbox", "inbox", 0), ("/runs/run-4", "run", 380),
-           ("/runs/run-2#fork=10", "fork", 0), ("/workers", "workers", 0),
+           ("/runs/run-2#fork=11", "fork", 0), ("/workers", "workers", 0),
            ("/compare?runs=run-2,cheaper&step=1:/think", "compare", 400),
            ("/costs?since=2026-10-05&until=2026-11-04", "costs", 0),
            ("/replay?runs=run-0,run-1,run-2&graph=react-brief&batch=r1", "replay", 0),
@@ -132,7 +132,9 @@ def main(only: Sequence[str] = ()) -> None:
                 if name == "replay":
                     served.post("replays", 201, runs=["run-0", "run-2"], batch="r1", graph="react-brief")
                     served.post("replays", 201, runs=["run-1"], batch="r1")
+                    until = time.monotonic() + 60
                     while served.get("replays?runs=run-0,run-1,run-2&batch=r1")["going"]:
+                        assert time.monotonic() < until, "the replays have not ended after a minute"
                         time.sleep(0.05)
                 if name == "compare":
                     replies[:] = CHEAPER

@@ -40,7 +40,7 @@ def test_a_key_that_is_held_approves_one_call(screens: Screens, served: Api, pos
         page.keyboard.down("a")  # each one after the first is a repetition
     page.keyboard.up("a")
     page.wait_for_selector(f"{card('two')}.over")
-    page.wait_for_function(f"{FOCUSED} === 'three'")
+    page.wait_for_selector(f"{card('three')}:focus, {card('three')} :focus")
     served.settled("two")
     page.keyboard.down("j")
     assert len(post.sent) == 1
@@ -97,7 +97,7 @@ def test_a_field_at_fault_does_not_take_the_focus_from_the_one_that_is_written(s
     start(served, "one")
     page = screens.open("/inbox")
     page.click("text=Edit")
-    page.click("summary")
+    page.click("main summary")
     page.fill("[data-field=copies]", "")
     page.click("[data-field=subject]")
     page.keyboard.press("End")
@@ -109,7 +109,7 @@ def test_a_change_far_down_in_a_long_text_is_in_the_difference(screens: Screens,
     start(served, "one")
     page = screens.open("/inbox")
     page.click("text=Edit")
-    page.click("summary")
+    page.click("main summary")
     page.evaluate(
         "text => { const field = document.querySelector('[data-field=body]'); field.value = text;"
         " field.dispatchEvent(new Event('input', { bubbles: true })); }",

@@ -15,15 +15,15 @@ import anyio
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 from pydantic import JsonValue, create_model
 
 from orchestrator import Approve, Executor, Graph, tool
 from orchestrator.errors import StaleAnswer
 from orchestrator.executor.replay.running import question_digest
 from orchestrator.kernel.question import Question, parts_of
-from orchestrator.kernel.records import Asked
 from orchestrator.nodes import Ask, Confirm
-from orchestrator.render.html.step_data import StepData
+from orchestrator.render.html.step_data import asked_data
 from orchestrator.render.terminal.event_lines import question_text
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.requests import NewRun
@@ -197,7 +197,7 @@ def test_a_document_of_the_api_and_the_data_of_a_page_have_every_value_in_its_pl
     question, call, shown = drawn(one)
     document = question_of(question, answerable=True)
     assert json.loads(document.shown) == document.payload == question.payload
-    data = StepData._asked(None, AskedQuestion(question, 1, None, None, ""))  # type: ignore[arg-type]
+    data = asked_data(AskedQuestion(question, 1, None, None, ""))
     assert (data.get("call", {}), data.get("shown", {})) == (call, shown)
 
 
@@ -229,7 +229,7 @@ def test_the_page_of_a_run_shows_every_value_in_its_place(screens: Screens) -> N
     def check(many: list[Any]) -> None:
         data = []
         for question, _, _ in map(drawn, many):
-            data.append(StepData._asked(None, AskedQuestion(question, 1, None, None, "")))  # type: ignore[arg-type]
+            data.append(asked_data(AskedQuestion(question, 1, None, None, "")))
         for args, args_meant, shown, shown_meant, facts, facts_meant, *top in page.evaluate(module, data):
             assert (args, shown, facts) == (args_meant, shown_meant, facts_meant)
             assert (top[0], top[2]) == (top[1], top[3])  # the card at the top of the page, also of a file, has the same
@@ -273,7 +273,7 @@ def test_a_question_of_an_earlier_version_is_read_answered_and_replayed(call: bo
             run = await executor.start(pay, {"the_args": {"to": "mallory"}}, run_id="old")
             info, new = await store.info("old"), run.waiting[0]
             records = [
-                one if one.type != "asked" else Asked.model_validate(dict(one) | {"question": earlier(one.question)})
+                one if one.type != "asked" else structs.replace(one, question=earlier(one.question))
                 for one in await store.read("old")
             ]
             await executor.delete("old")

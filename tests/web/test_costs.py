@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.stores.rows import ReplayFacts
 from tests.web.api import Api, api
 from tests.web.costs import NOT_COUNTED, at, called, spent, used
 
@@ -36,7 +37,7 @@ def table(text: str) -> list[dict[str, str]]:
     """The rows: the group's name, and the text of each column."""
     found = []
     for row in re.findall(r"<tr id=.*?</tr>", text, re.DOTALL):
-        name = re.search(r'<td class="name"><a [^>]*>([^<]*)</a>', row)
+        name = re.search(r'<td class="name">(?:<i [^>]*></i>)?<a [^>]*>([^<]*)</a>', row)
         cells = re.findall(r'<td class="n (\w+)[^"]*"><span class="what">[^<]*</span> <\w+[^>]*>([^<]*)<', row)
         assert name is not None
         found.append({"name": unescape(name[1]), **dict(cells)})
@@ -67,7 +68,7 @@ def test_days_come_with_the_newest_first_and_lead_to_their_runs(served: Api) -> 
     ]  # fmt: skip
     assert sorted(leads(served, text, "2026-02-01")) == ["bad", "new"]
     assert leads(served, text, "2026-01-30") == ["old"]
-    assert "4 runs, 2,000 tokens, cost ≥ 0.7510, 25.0% failed" in text
+    assert "4 runs, 2,000 tokens, cost ≥ 0.7510 USD, 25.0% failed" in text
     assert "What a fork took over from its parent is in no sum." in text
 
 
@@ -92,11 +93,87 @@ def test_what_caches_saved_is_said_where_it_is_known() -> None:
         spent(found, "one", "2026-02-01", used("large", 900, 0.5), saved=0.125)
         spent(found, "two", "2026-02-02", used("large", 900, 0.5), saved=0.25)
         text = page(found, "?by=model")
-        assert "2 runs, 1,800 tokens, cost 1.00, 0.3750 saved by providers' caches" in unescape(text)
-        assert "Providers' caches saved 0.2500." in unescape(page(found))
-        assert "saved" not in page(found, "?until=2026-01-01")
+        assert "2 runs, 1,800 tokens, cost 1.00 USD, 0.3750 saved by providers' caches" in unescape(text)
+        assert "Saved by providers' caches 0.2500." in unescape(page(found))
+        assert table(page(found))[0]["saved"] == "0.2500"
+        assert "aved" not in page(found, "?until=2026-01-01")
         (row,) = found.get("stats?by=")["groups"]
         assert row["cache_savings"] == 0.375
+
+
+def test_of_parts_of_runs_it_is_said_that_what_was_saved_is_not_known() -> None:
+    with api() as found:
+        spent(found, "one", "2026-02-01", used("large", 900, 0.5), saved=0.125)
+        for by in ("model", "node", "node,day"):
+            names = ("cache_savings", "replay_savings", "replayed_calls")
+            assert {row[name] for row in found.get(f"stats?by={by}")["groups"] for name in names} == {None}, by
+        said = "What was saved is known for whole runs"
+        assert said in page(found, "?by=model&show=saved")
+        assert said in page(found, "?split=model&show=saved")
+        assert said not in page(found, "?by=model")
+        assert said not in page(found, "?show=saved")
+
+
+def test_days_split_and_each_part_leads_to_its_runs(served: Api) -> None:
+    text = page(served, "?split=model")
+    assert [(row["name"], row["cost"]) for row in table(text)] == [
+        ("2026-02-02", ""),
+        ("2026-02-01", "≥ 0.2510"),
+        ("large", "0.2500"),
+        ("small", "0.0010"),
+        ("free", "no price known"),
+        ("2026-01-30", "0.5000"),
+        ("large", "0.5000"),
+    ]
+    assert leads(served, text, "small") == ["new"]
+    assert [row["name"] for row in table(page(served, "?split=graph&show=tokens"))][:3] == [
+        "2026-02-02",
+        "plain",
+        "2026-02-01",
+    ]
+    assert "read" in [row["name"] for row in table(page(served, "?split=tool"))]
+    team = unescape(HOSTILE).replace("\u202e", "\\u202e")
+    parts = table(page(served, "?by=graph&split=label:team"))
+    assert {"maps", "search", team, "without the label team"} <= {row["name"] for row in parts}
+
+
+def test_each_number_leads_to_the_runs_it_is_made_of(served: Api) -> None:
+    text = page(served)
+    (row,) = [one for one in re.findall(r"<tr id=.*?</tr>", text, re.DOTALL) if "2026-02-01</a>" in one]
+    links = dict(re.findall(r'<td class="n (\w+)[^"]*"><span class="what">[^<]*</span> <a href="([^"]*)"', row))
+    listed = {
+        name: re.findall(r'data-run="(\w+)"', served.client.get(unescape(link)).text) for name, link in links.items()
+    }
+    assert listed == {
+        "cost": ["bad", "new"],
+        "tokens": ["new", "bad"],
+        "runs": ["new", "bad"],
+        "p50": ["new", "bad"],
+        "p95": ["new", "bad"],
+        "failed": ["bad"],
+    }
+
+
+def test_what_replays_saved_is_said(served: Api) -> None:
+    with api() as found:
+        spent(found, "one", "2026-02-01", used("large", 900, 0.5))
+        spent(found, "again", "2026-02-01", replay=ReplayFacts(True, 3, 900, 0.5))
+        spent(found, "free", "2026-02-02", replay=ReplayFacts(False, 2, 10, 0.0))
+        text = page(found)
+        assert "0.5000 saved by replays (5 calls)" in text
+        assert [row.get("saved") for row in table(text)] == ["no price known", "0.5000"]
+        (row,) = found.get("stats?by=")["groups"]
+        assert (row["replay_savings"], row["replayed_calls"]) == (0.5, 5)
+        listed = found.client.get("/runs?begun_since=2026-02-01&begun_until=2026-02-01").text
+        assert re.findall(r'data-run="(\w+)"', listed) == ["one"], "replays are hidden"
+
+
+def test_the_currency_is_named() -> None:
+    with api(settings={"currency": "EUR"}) as found:
+        spent(found, "one", "2026-02-01", used("large", 900, 0.5))
+        assert found.get("stats")["currency"] == "EUR"
+        assert "cost 0.5000 EUR" in page(found)
+        assert "Cost, EUR" in page(found)
 
 
 @pytest.mark.parametrize(
@@ -120,14 +197,15 @@ def test_groups_are_those_of_the_address(served: Api, query: str, names: list[st
     assert (sorted(found) if "label:" in query else found) == (sorted(names) if "label:" in query else names)
 
 
-def test_other_groups_lead_to_their_runs_as_far_as_lists_of_runs_can_be_filtered(served: Api) -> None:
+def test_groups_lead_to_their_runs(served: Api) -> None:
     assert leads(served, page(served, "?by=graph"), "other") == ["bad"]
     assert leads(served, page(served, "?by=graph&since=2026-02-01"), "plain") == ["tools", "new"]
     assert leads(served, page(served, "?by=label:team"), "maps") == ["old"]
     assert leads(served, page(served, "?by=label:team"), HOSTILE.replace("\u202e", "\\u202e")) == ["tools"]
-    assert leads(served, page(served, "?by=node"), "act") == ["tools", "new", "old"]
-    for by in ("model", "node", "tool"):
-        assert f"A list of runs cannot be filtered by a {by}" in page(served, f"?by={by}")
+    assert leads(served, page(served, "?by=node"), "act") == ["tools"]
+    assert leads(served, page(served, "?by=node"), "think") == ["new", "old"]
+    assert leads(served, page(served, "?by=model"), "large") == ["bad", "old"]
+    assert leads(served, page(served, "?by=tool"), "read") == ["tools"]
     failed = re.search(r'<td class="n tools"[^/]*/span> <a href="([^"]*)"', page(served, "?by=tool"))
     assert failed is not None
     assert re.findall(r'data-run="(\w+)"', served.client.get(unescape(failed[1])).text) == ["tools"]
@@ -145,6 +223,9 @@ def test_other_groups_lead_to_their_runs_as_far_as_lists_of_runs_can_be_filtered
         ("since=yesterday", "since"),
         ("until=9999-12-31T23:59:59", "until"),
         ("show=money", "show"),
+        ("by=model&split=graph", "split"),
+        ("split=day", "split"),
+        ("split=nope", "use day, graph"),
     ],
 )
 def test_an_address_that_means_nothing_says_so(served: Api, query: str, why: str) -> None:

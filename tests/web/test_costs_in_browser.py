@@ -47,10 +47,10 @@ def test_the_cost_of_a_day_is_found_from_the_runs_with_the_keyboard_alone(shown:
     page.keyboard.press("j")
     assert "2026-01-30" in page.evaluate("document.activeElement.innerText")
     page.keyboard.press("Enter")
-    page.wait_for_url("**/runs?begun_since=2026-01-30&begun_until=2026-01-30")
+    page.wait_for_url("**/runs?begun_since=2026-01-30&begun_until=2026-01-30&replays=true")
     page.wait_for_selector("html[data-ready]")
     assert page.locator("#runs tbody tr").evaluate_all("rows => rows.map((row) => row.dataset.run)") == ["old"]
-    assert "begun since: 2026-01-30" in page.inner_text("nav.chips")
+    assert "started since: 2026-01-30" in page.inner_text("nav.chips")
     page.go_back()
     page.wait_for_selector("html[data-ready]")
     assert names(page) == ["2026-02-01", "2026-01-30"]
@@ -60,9 +60,9 @@ def test_bars_columns_and_ranges_lead_where_they_say(shown: tuple[Api, Screens])
     _, screens = shown
     page = screens.open("/costs")
     page.click(".days a:last-child")
-    page.wait_for_url("**/runs?begun_since=2026-02-01&begun_until=2026-02-01")
+    page.wait_for_url("**/runs?begun_since=2026-02-01&begun_until=2026-02-01&replays=true")
     page.go_back()
-    page.click("text=Graph >> nth=-1")
+    page.click("nav[aria-label=Groups] >> text=Graph")
     page.wait_for_url("**/costs?by=graph")
     assert names(page) == ["plain", "other"]
     page.click("thead >> text=Failed")
@@ -72,7 +72,7 @@ def test_bars_columns_and_ranges_lead_where_they_say(shown: tuple[Api, Screens])
     assert widths[0] > 100
     assert widths[1] == 0
     page.click("#groups tbody tr:first-child td.bars a")
-    page.wait_for_url("**/runs?graph=other")
+    page.wait_for_url("**/runs?graph=other&replays=true")
     page.go_back()
     page.fill("input[name=since]", "2026-01-30")
     page.fill("input[name=until]", "2026-01-30")

@@ -24,6 +24,8 @@ from pydantic import BaseModel, field_validator
 from starlette.requests import Request
 
 from orchestrator import Approve, Executor, Graph, redaction
+from orchestrator.evaluation.kept import NAMESPACE
+from orchestrator.evaluation.results import Evaluation
 from orchestrator.json import PIECE, digest, digest_in_pieces, is_small
 from orchestrator.nodes import Confirm
 from orchestrator.stores import payloads
@@ -117,6 +119,16 @@ class Large:
             self._do(self.server.executor.start, graph, given, run_id=name)
         return name
 
+    def evaluation(self, name: str) -> str:
+        """The result of an evaluation with texts as large as they may be kept."""
+        if name not in self._made:
+            self._made.add(name)
+            kept = Evaluation(
+                name, "rows", ("exact",), (), (), (), 0, 0, 0, 0, 0, 0.0, remarks=(self._value[:800_000],)
+            )
+            self._do(self.server.executor.memory.put, NAMESPACE, name, kept.to_json())
+        return name
+
     def replay(self, name: str, replay: str) -> str:
         """A replay of a run."""
         if replay not in self._made:
@@ -133,6 +145,11 @@ class Large:
         """What names a batch of replays that has begun."""
         self.server.post("replays", 201, runs=["big"], batch=name)
         return {"batch": name}
+
+    def note(self) -> str:
+        """The id of a new note on the run `big`."""
+        note: str = self._do(self.server.executor.notes.write, "big", "to be deleted").id
+        return note
 
     def _do(self, function: Callable[..., Any], *given: Any, **named: Any) -> Any:
         async def called() -> Any:
@@ -152,8 +169,9 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     threading.setprofile(probe)
     try:
         store = f"sqlite:///{place}/runs.db"
+        settings = {"poll": 0.05, "sources": True}
         with api(
-            letter, wide, payment, chat, store=store, settings={"poll": 0.05}, send_buffer=MB, timeout=_TIMEOUT
+            letter, wide, payment, chat, store=store, settings=settings, send_buffer=MB, timeout=_TIMEOUT
         ) as server:
             probe.loop = server.portal.call(threading.get_ident)
             server.portal.call(sys.setprofile, probe)
@@ -174,6 +192,7 @@ _QUERIES: dict[str, Callable[[Large], str]] = {
     "view_replays": lambda large: "?runs=big&batch=many",
     "show_fork_form": lambda large: "?at=2",
     "export_run": lambda large: "?children=true",
+    "show_source": lambda large: "?node=draft",
 }
 _BODIES: dict[str, Callable[[Large], dict[str, object]]] = {
     "start_run": lambda large: {"graph": "chat", "input": _SENT},
@@ -189,6 +208,8 @@ _BODIES: dict[str, Callable[[Large], dict[str, object]]] = {
     "try_graph": lambda large: {"text": _TRIED, "input": _SENT},
     "save_graph": lambda large: {"name": "saved", "text": _TRIED},
     "replay_runs": lambda large: {"runs": ["big"], "batch": "many"},
+    "archive_run": lambda large: {},
+    "write_note": lambda large: {"text": "a word " * 500},
     "stop_replays": lambda large: large.batch("stopped"),
     "log_out": lambda large: {},
 }
@@ -203,7 +224,7 @@ output: answer
 nodes: {write: {kind: complete, prompt: "{question}", result: answer}}
 edges: "START -> write -> END"
 """
-_REFUSED = {"save_graph": 409}
+_REFUSED = {"save_graph": 409, "archive_run": 409}
 """Actions that this server refuses."""
 
 
@@ -215,7 +236,10 @@ def test_a_route_holds_the_loop_up_by_no_large_value(large: Large, route: Endpoi
     large.run("payment", "asks")
     if route.action == "delete_run":
         name = large.run("wide", "deleted")
-    path = route.path.format(run_id=name, name="wide") + _QUERIES.get(route.action, lambda _: "")(large)
+    if route.action in ("view_evaluation", "show_evaluation"):
+        large.evaluation("wide")
+    note = large.note() if route.action == "delete_note" else ""
+    path = route.path.format(run_id=name, name="wide", note=note) + _QUERIES.get(route.action, lambda _: "")(large)
     body = _BODIES[route.action](large) if route.method == "POST" else None
     large.probe.found.clear()
     large.probe.on = True

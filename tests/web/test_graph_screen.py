@@ -59,7 +59,8 @@ def test_the_form_starts_a_run_and_leads_to_it(server: Api) -> None:
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(f"{server.url}/graphs/plain")
         page.fill("[data-field=topic]", "bees")
-        page.fill("#labels", "team: ops, ticket: 17")
+        page.click("#options summary")
+        page.fill("[data-field=labels]", "team: ops\nticket: 17")
         page.click("#start button")
         page.wait_for_url("**/runs/*")
         (run,) = server.get("runs?graph=plain")["runs"]

@@ -11,10 +11,14 @@ from typing import Any
 
 import pytest
 
-from orchestrator import Graph
+from orchestrator import Graph, ToolCall, tool
 from orchestrator.kernel.records import Record
+from orchestrator.models import Reply
+from orchestrator.models.base import ModelRequest
 from orchestrator.nodes import Confirm
 from orchestrator.stores.sqlite import SQLiteStore
+from orchestrator.strategies.react import react
+from orchestrator.testing import ScriptedModel
 from orchestrator.web.screens import run_feed
 from tests.support.executors import Log, count, counting
 from tests.support.sizes import sized
@@ -28,6 +32,39 @@ asking = Graph(
     "confirm -> END : approved\nconfirm -> END : denied",
     output="n", limits=counting().limits,
 )  # fmt: skip
+
+
+@tool(risk="none", effect="pure")
+def look(number: int) -> str:
+    """Look.
+
+    Args:
+        number: which.
+    """
+    return f"thing {number}"
+
+
+def looking(rounds: int) -> ScriptedModel:
+    """A model that looks at one thing after another, and then answers."""
+
+    def reply(request: ModelRequest) -> Reply:
+        number = sum(one.role == "tool" for one in request.messages) + 1
+        call = ToolCall(id=f"c{number}", name="look", arguments={"number": number})
+        return Reply(text="I look.", tool_calls=(call,)) if number <= rounds else Reply(text="That was all.")
+
+    return ScriptedModel(reply)
+
+
+@contextmanager
+def agent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rounds: int) -> Iterator[Api]:
+    """A server with the ended run `talk` of an agent, of which each answer has `PART` records and 10 entries."""
+    monkeypatch.setattr(run_feed, "PART", PART)
+    monkeypatch.setattr(run_feed, "ENTRIES", 10)
+    graph, url = react(tools=[look], name="agent", max_steps=rounds + 1), f"sqlite:///{tmp_path}/runs.db"
+    with api(graph, store=url, model=looking(rounds)) as served:
+        served.post("runs", 201, graph="agent", run_id="talk", input="Look.", wait=True)
+    with api(graph, store=url) as served:  # it has read nothing yet
+        yield served
 
 
 class Counting(SQLiteStore):
@@ -154,6 +191,98 @@ def test_long_and_large_runs_that_are_followed_at_the_same_time_are_both_read_to
             assert (again, min(heads.values())) == (0, 52)
         else:  # the one that was not asked for the longest time was forgotten
             assert again
+
+
+def said(served: Api, before: int) -> dict[str, Any]:
+    """Entries of the transcript for the page."""
+    answer: dict[str, Any] = served.client.get(f"/runs/talk/data?talk={before}").json()
+    return answer
+
+
+def test_the_newest_entries_of_a_transcript_come_before_the_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with agent(tmp_path, monkeypatch, 12) as served:
+        whole = served.get("runs/talk/transcript")["entries"]
+        assert opened(served, "talk")["head"] == PART
+        newest = said(served, 0)
+        assert newest["count"] == len(whole)
+        assert newest["entries"][-1]["call"]["result"]["text"] == "That was all."
+        found = newest["entries"]
+        while found[0]["number"] > 1:
+            found = said(served, found[0]["number"])["entries"] + found
+        assert [(one["number"], one["said"][1], one["node"]) for one in found] == [
+            (one["number"], one["seq"], one["node"]) for one in whole
+        ]
+        assert [one["said"][0] for one in found] == [one["kind"] for one in whole]
+        version = opened(served, "talk")["version"]
+        while (change := changed(served, "talk", version))["head"]["head"] < change["head"]["of"]:
+            version = change["version"]
+        assert said(served, 0) == newest  # and the same when all is read
+        assert said(served, 1)["entries"] == []
+
+
+def test_each_message_is_on_the_page_once_however_many_requests_repeat_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with agent(tmp_path, monkeypatch, 12) as served:
+        monkeypatch.setattr(run_feed, "PART", 1000)
+        calls = [call for step in opened(served, "talk")["steps"] for call in step.get("calls", ())]
+        asked = [call for call in calls if call["kind"] == "model"]
+        assert len(asked) == 13
+        assert [len(call["messages"]) for call in asked[1:]] == [2] * 12
+        sizes = [len(call["messages"]) + call.get("behind", [0, 0])[1] for call in asked]
+        assert sizes == [sizes[0] + 2 * number for number in range(13)]
+        assert [call["behind"][0] for call in asked[1:]] == [call["seq"] for call in asked[:-1]]
+
+
+@pytest.mark.parametrize("query", ["talk=-1", "talk=x", f"talk={2**53 + 1}"])
+def test_other_places_in_a_transcript_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    with agent(tmp_path, monkeypatch, 1) as served:
+        assert served.client.get(f"/runs/talk/data?{query}").status_code == 422
+        assert served.client.get("/runs/other/data?talk=0").status_code == 404
+
+
+@pytest.mark.browser
+def test_the_newest_messages_of_a_long_run_are_read_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Any
+) -> None:
+    with agent(tmp_path, monkeypatch, 120) as served:
+        screens = Screens(browser, served.url)
+        whole = served.get("runs/talk/transcript?limit=1000")["entries"]
+        page = screens.open("/runs/talk#view=transcript")
+        last = page.locator("#a-talk .entry").last
+        last.filter(has_text="That was all.").wait_for()
+        page.wait_for_selector(f"#a-moment:has-text('record {served.get('runs/talk')['seq']:,}/')")
+        assert "That was all." in last.inner_text()  # who reads the end still does
+        earlier = page.locator("#a-talk .part").first
+        while earlier.is_visible():
+            earlier.click()
+        assert page.locator("#a-talk .entry").count() == len(whole)
+        last.locator(".by .link", has_text="think").click()
+        page.wait_for_selector(f"#a-slider[aria-valuetext*='step {len(opened(served, 'talk')['steps']) - 1} of']")
+        page.click("#a-tab-model")
+        sent = page.locator("#a-panel .message")
+        assert sent.count() == 2 * 120 + 2 + 1  # system, question, rounds, reply
+        screens.close()
+        assert not screens.faults
+
+
+@pytest.mark.browser
+def test_the_address_of_a_late_step_leads_there_when_the_page_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, browser: Any
+) -> None:
+    with agent(tmp_path, monkeypatch, 60) as served:
+        screens = Screens(browser, served.url)
+        for address, place in (("step=200", "step 200 of"), ("seq=300", "record 300 of")):
+            page = screens.open(f"/runs/talk#{address}")
+            page.wait_for_selector(f"#a-slider[aria-valuetext*='{place}']")
+            page.wait_for_selector(f"#a-slider[max='{served.get('runs/talk')['seq']}']")
+            assert place in str(page.get_attribute("#a-slider", "aria-valuetext"))
+            assert address in page.url
+            assert page.inner_text("#a-said") == ""
+        screens.close()
+        assert not screens.faults
 
 
 @pytest.mark.browser

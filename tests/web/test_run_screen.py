@@ -138,8 +138,8 @@ def test_a_text_is_answered_on_the_page_of_its_run(browser: object) -> None:
         screens = Screens(browser, served.url)  # type: ignore[arg-type]
         served.start("chat", run_id="one")
         page = screens.open("/runs/one")
-        page.fill(f"{CARD} textarea", "a text with\ntwo lines")
-        page.click(f"{CARD} >> text=Answer")
+        page.fill(".say textarea", "a text with\ntwo lines")  # a graph that asks for texts is a chat
+        page.click(".say button")
         page.wait_for_selector("#a-status:text-is('completed')")
         assert served.get("runs/one")["state"]["tool"] == "a text with\ntwo lines"
         screens.close()

@@ -7,6 +7,7 @@ from typing import Any
 
 import anyio
 import pytest
+from msgspec import structs
 
 from orchestrator import Executor, Graph
 from orchestrator.errors import GraphUnknown, StoreError
@@ -143,7 +144,7 @@ async def test_an_append_looks_at_what_it_appends_and_no_more() -> None:
     Counted.looked = 0
     for _ in range(100):
         head = len(records)
-        following: list[Record] = [last.model_copy(update={"seq": head + 1})]
+        following: list[Record] = [structs.replace(last, seq=head + 1)]
         await store.append(Append("one", following, after=head))
     assert store._journals["one"].records == len(records)
     assert Counted.looked <= 200

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import partial
+from html.parser import HTMLParser
 from pathlib import Path
 from sqlite3 import Connection
 from typing import Any
@@ -52,6 +53,7 @@ def row(text: str, run_id: str) -> str:
 
 def test_the_entry_leads_to_the_runs(served: Api) -> None:
     assert served.client.get("/").headers["location"] == "/runs"
+    assert served.client.get("/?status=failed&q=a%20b").headers["location"] == "/runs?status=failed&q=a%20b"
 
 
 def test_a_row_has_what_a_run_was_asked_and_what_it_said(served: Api) -> None:
@@ -167,13 +169,25 @@ def test_what_goes_wrong_is_a_page_for_a_browser_and_a_problem_for_others(
     assert api.headers["content-type"] == "application/problem+json"
 
 
+def attributes_in(text: str) -> set[str]:
+    """The names of the attributes of all elements of a page."""
+    found: set[str] = set()
+
+    class Reader(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.update(name for name, _ in attrs)
+
+    Reader().feed(text)
+    return found
+
+
 def test_the_policy_of_a_screen_allows_its_own_files_only(served: Api) -> None:
     answer = served.client.get("/runs")
     policy = answer.headers["content-security-policy"]
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     assert "frame-ancestors 'none'" in policy
-    assert not re.search(r"<[^>]* (on\w+|style)=", answer.text)
+    assert not [name for name in attributes_in(answer.text) if name.startswith("on") or name == "style"]
     for file in re.findall(r'(?:src|href)="(/static/[^"]*)"', answer.text):
         found = served.client.get(file)
         assert found.status_code == 200, file
@@ -253,10 +267,14 @@ def test_a_screen_costs_the_same_among_many_runs_as_among_few(tmp_path: Path) ->
                 "/inbox?limit=5",
             ):
                 page(found, path)  # what is read once is read
-                statements.clear()
-                text = page(found, path)
-                lists = [one for one in statements if one.startswith(("SELECT runs.", "SELECT count"))]
-                told[path] = len(lists), text.count("<tr id="), text.count("<article ")
+                counts = []
+                for _ in range(
+                    5
+                ):  # the fewest: the server reads lists of its own beside a request, under load more often
+                    statements.clear()
+                    text = page(found, path)
+                    counts.append(sum(one.startswith(("SELECT runs.", "SELECT count")) for one in statements))
+                told[path] = min(counts), text.count("<tr id="), text.count("<article ")
             return told
 
         found.portal.call(partial(copied, store, ["done", "asks"], 200))

@@ -14,7 +14,7 @@ from orchestrator.models import Reply
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel
 from tests.support.shell import Shell
-from tests.web.api import Api, api
+from tests.web.api import Api, api, plain
 from tests.web.mail import LETTER, Post
 from tests.web.test_serve import LOADED
 from tests.web.windows import SIZES, Screens, in_themes, serious_faults, start
@@ -59,7 +59,7 @@ def test_arguments_are_edited_in_a_form_and_the_difference_is_shown(screens: Scr
     assert post.sent == []
     page.fill("[data-field=copies]", "2")
     page.check("[data-field=urgent]")
-    page.click("summary")
+    page.click("main summary")
     page.wait_for_selector(".diff .add")
     shown = [(line.get_attribute("class"), line.inner_text()) for line in page.locator(".diff div").all()]
     assert ("cut", "your parcel left our house on Thursday.") in shown
@@ -166,12 +166,90 @@ def test_chosen_runs_are_deleted_after_a_question(screens: Screens, served: Api)
     page = screens.open("/runs")
     page.check("tr[data-run=one] input")
     page.click("[data-bulk=delete]")
-    page.click("dialog button:not(.risky)")
+    page.click("dialog #bulk-close")
     assert page.locator("#runs tbody tr").count() == 2
     page.click("[data-bulk=delete]")
-    page.click("dialog button.risky")
+    page.dblclick("dialog #bulk-go")
+    page.wait_for_selector("dialog >> text=1 deleted.")
+    page.click("dialog #bulk-close")
     page.wait_for_selector("tr[data-run=one]", state="detached")
     assert [row["run_id"] for row in served.get("runs")["runs"]] == ["two"]
+
+
+def test_an_action_for_many_runs_says_what_came_of_each(screens: Screens, served: Api) -> None:
+    for run in ("one", "two", "waits"):
+        start(served, run)
+    for run in ("one", "two"):
+        served.post(f"runs/{run}/cancel")
+        served.settled(run)
+    before = served.get("runs/waits")["seq"]
+    page = screens.open("/runs")
+    page.check("#pick-all")
+    assert "3 runs selected" in page.inner_text("#bulk")
+    page.click("[data-bulk=retry]")
+    assert "Retry 3 runs" in page.inner_text("#bulk-dialog h2")
+    served.client.delete("/api/runs/two")
+    page.click("#bulk-go")
+    page.wait_for_selector("dialog >> text=Close")
+    lines = page.locator("#bulk-dialog li").all_inner_texts()
+    assert [("not done" in line, "two" in line) for line in lines if "two" in line] == [(True, True)]
+    assert ["left as it is" in line for line in lines if "It is paused." in line] == [True]
+    assert page.inner_text("#bulk-dialog [role=status]") == "1 retried, 1 not, 1 left as it is."
+    assert served.get("runs/waits")["seq"] == before, "a run that waits was not touched"
+    page.click("#bulk-close")
+    screens.faults[:] = [fault for fault in screens.faults if "404" not in fault and "409" not in fault]
+
+
+def test_all_runs_that_match_are_selected_beyond_the_page(browser: Browser) -> None:
+    with api(plain) as served:
+
+        def begin(run_id: str, team: str) -> None:
+            served.post("runs", 201, graph="plain", input="bees", run_id=run_id, labels={"team": team}, wait=True)
+
+        for number in range(7):
+            begin(f"r{number}", "ops" if number < 6 else "law")
+        screens = Screens(browser, served.url)
+        page = screens.open("/runs?label=team:ops&limit=2")
+        page.check("#runs tbody tr:first-child input")
+        assert page.locator("[data-bulk=all]").is_hidden()
+        page.check("#pick-all")
+        assert page.inner_text("#bulk-count") == "2 runs selected, all of this page"
+        page.click("[data-bulk=all]")
+        page.wait_for_selector("#bulk-count:text-is('6 runs selected: all that match')")
+        page.uncheck("#runs tbody tr:first-child input")  # rows are selected one by one again
+        assert page.inner_text("#bulk-count") == "1 run selected"
+        page.check("#pick-all")
+        page.click("[data-bulk=all]")
+        page.wait_for_selector("#bulk-count:text-is('6 runs selected: all that match')")
+        begin("late", "ops")  # matches after they were selected
+        page.click("[data-bulk=delete]")
+        assert page.inner_text("#bulk-dialog h2") == "Delete 6 runs"
+        assert page.is_disabled("#bulk-go")
+        page.check("text=Also the 4 runs that this page does not show")
+        page.click("#bulk-go")
+        page.wait_for_selector("dialog >> text=6 deleted.")
+        page.click("#bulk-close")
+        assert {row["run_id"] for row in served.get("runs")["runs"]} == {"r6", "late"}
+        screens.close()
+        assert not screens.faults
+
+
+def test_a_view_is_saved_under_a_name_and_its_filters_are_fields(screens: Screens, served: Api) -> None:
+    start(served, "one")
+    page = screens.open("/runs")
+    page.fill("#filters input[name=label]", "user:ann")
+    page.press("#filters input[name=label]", "Enter")
+    page.wait_for_url("**/runs?label=user%3Aann")
+    page.wait_for_selector("html[data-ready]")
+    page.click("#save-view")
+    page.keyboard.type("of Ann")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#views a", "href") == "/runs?label=user%3Aann"
+    page.goto(f"{served.url}/runs")
+    page.wait_for_selector("html[data-ready]")
+    assert page.inner_text("#views a") == "of Ann"
+    page.click("th.cost a")
+    page.wait_for_url("**/runs?sort=cost")
 
 
 LARGE = 2**53 + 1

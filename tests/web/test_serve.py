@@ -8,12 +8,16 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from tests.models.vendors import VENDORS, Says
 from tests.support.shell import Process, Shell
 from tests.support.sizes import sized
+from tests.support.wire import Raw, Seen
+from tests.support.wire import served as wire_served
 
 GATED = """
 import pathlib, anyio
@@ -203,3 +207,46 @@ def test_the_token_comes_from_a_file_or_the_environment(place: Shell) -> None:
     ):  # fmt: skip
         done = place("serve", "shop:graph", *words)
         assert (done.code, fault in done.err) == (2, True), done.err
+
+
+TALK = """
+name: talk
+state: {name: S, fields: {question: str, one: {type: str, default: ""}, two: {type: str, default: ""},
+  three: {type: str, default: ""}}}
+input: question
+output: three
+nodes:
+  first: {kind: complete, model: gpt, result: one}
+  second: {kind: complete, model: claude, prompt: "{one}", result: two}
+  third: {kind: complete, model: google, prompt: "{two}", result: three}
+edges: START -> first -> second -> third -> END
+"""
+
+
+PATHS = {"responses": "/responses", "anthropic": "/messages", "gemini": ":"}
+"""Interface -> what its addresses contain."""
+
+
+@pytest.mark.full
+def test_the_nodes_of_a_yaml_graph_name_models_of_each_interface(place: Shell) -> None:
+    """One server answers in the three forms, each at its address."""
+
+    def answer(seen: Seen) -> Raw | dict[str, Any]:
+        name = next(name for name, part in PATHS.items() if part in seen.path)
+        return VENDORS[name].answer(seen, Says(f"{name} says hello"))
+
+    (place.place / "talk.yaml").write_text(TALK)
+    models = ("gpt=responses:gpt-5", "claude=anthropic:claude-opus-4-6", "google=gemini:gemini-3-pro-preview")
+    with wire_served(answer) as wire:
+        for name in PATHS:
+            model = VENDORS[name].model(wire.url)
+            place.env |= {model.wire.address: VENDORS[name].place(wire.url), model.wire.keys[0]: "a-key"}
+        with served(place, "talk.yaml", *(word for one in models for word in ("--model", one))) as (_, url):
+            start = {"graph": "talk", "input": "hi", "run_id": "r", "wait": True}
+            made = httpx2.post(f"{url}api/runs", json=start, timeout=90)
+            assert made.status_code in (200, 201), made.text
+            run = httpx2.get(f"{url}api/runs/r", timeout=60).json()
+    assert run["output"] == "gemini says hello"
+    assert [seen.body.get("model") for seen in wire.seen[:2]] == ["gpt-5", "claude-opus-4-6"]
+    assert "responses says hello" in str(wire.seen[1].body)
+    assert "anthropic says hello" in str(wire.seen[2].body)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from orchestrator.web.settings import Settings
 from orchestrator.web.streams import OpenStreams, StoreWatch
 from tests.support.shell import Shell
 from tests.support.sizes import sized
-from tests.web.api import Api, api, held, plain
+from tests.web.api import LITTLE, Api, api, held, plain
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_readers_of_a_run_get_all_of_its_events_and_hold_it_up_by_nothing() -> N
 
 
 def test_a_reader_that_reads_nothing_is_left_and_holds_up_no_run() -> None:
-    with held(settings={"patience": 0.2}) as (found, gate):
+    with held(settings={"patience": 0.2}, send_buffer=LITTLE) as (found, gate):
         with connected(found, "/api/runs/one/events", room=4096) as client:
             until_read(client, "run_started")
             found.post("runs", 201, graph="loud", run_id="loud")
@@ -166,14 +168,14 @@ def test_a_client_that_reads_no_answer_is_left(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(server_module, "READ_TIME", 0.2)
-    with api() as found, connected(found, *MANY, room=4096):
+    with api(send_buffer=LITTLE) as found, connected(found, *MANY, room=4096):
         Shell.until(lambda: "the client does not read a response" in capfd.readouterr().err)
 
 
 @pytest.mark.full
 def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "READ_TIME", 3.0)
-    with api() as found:
+    with api(send_buffer=LITTLE) as found:
         whole = len(found.client.get(MANY[0]).content)
         with connected(found, MANY[0], room=4096, more="Connection: close\r\n") as client:
             answer = bytearray()
@@ -188,7 +190,7 @@ def test_a_client_that_reads_slowly_gets_the_whole_answer(monkeypatch: pytest.Mo
 @pytest.mark.full
 def test_a_client_that_reads_no_answer_gives_way_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "most_connections", lambda: 8)
-    with api() as found, ExitStack() as stack:
+    with api(send_buffer=LITTLE) as found, ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(connected(found, *MANY, room=4096))
         Shell.until(lambda: served(found))  # those before are still written to
@@ -260,6 +262,17 @@ def test_a_request_that_comes_with_the_one_before_may_take_long(monkeypatch: pyt
             until_read(client, ":\n\n")
         found.portal.call(gate.go.set)
         until_read(client, '"type": "ended"')
+
+
+@pytest.mark.full
+def test_clients_end_idle_connections_before_the_server_does() -> None:
+    """A client that keeps connections for 5 s, as httpx does, sends on none that the server closes at the same time."""
+    with held() as (found, _), socket.create_connection(("127.0.0.1", int(found.url.rpartition(":")[2]))) as client:
+        client.settimeout(60)
+        for seconds in (0, 6):
+            time.sleep(seconds)
+            client.sendall(b"GET /api/graphs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until_read(client, '"graphs"')
 
 
 def test_connections_send_what_they_have_at_once() -> None:
@@ -359,6 +372,19 @@ def test_a_stream_of_runs_says_which_rows_of_its_page_are_others(server: Api) ->
     assert next(one["run_ids"] for one in asking if one["run_ids"]) == ["of-stream"]
     for stream in (whole, asking):
         stream.close()
+
+
+@pytest.mark.parametrize("query", ["limit=2", "status=paused&sort=graph", "label=of:stream", "q=stream"])
+def test_a_screen_that_was_just_loaded_has_the_version_of_its_stream(server: Api, query: str) -> None:
+    page = server.client.get(f"/runs?{query}").text
+    found = re.search(r'data-changes="([^"]*)" data-shown="([^"]*)"', page)
+    assert found is not None
+    changes, shown = map(unescape, found.groups())
+    stream = server.stream(changes.removeprefix("/"), EVENTS)
+    assert next(stream)["version"] == shown
+    server.start("chat", run_id=f"stream-{shown}", labels={"of": "stream"})
+    assert next(one for one in stream if one["type"] == "changed")["version"] != shown
+    stream.close()
 
 
 EVENTS = {"Accept": "text/event-stream"}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 import anyio.lowlevel
+from msgspec import Struct
 
 from orchestrator import errors
 from orchestrator.errors import EffectFailed, ModelError, ModelUnavailable
@@ -19,9 +21,11 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.run_log import RunLog
 from orchestrator.graph.limits import Reserve, Retry, Usage
 from orchestrator.graph.model import Node
-from orchestrator.json import JsonObject, digest
+from orchestrator.json import JsonObject, joined_digest
 from orchestrator.kernel.records import EffectClass, EffectKind, EffectSettled, Failure
 from orchestrator.kernel.state import Activation
+from orchestrator.models.base import ModelEvent
+from orchestrator.models.messages import Reply
 from orchestrator.redaction import without_known_in
 from orchestrator.tools.result import Risk
 from orchestrator.tools.tool import Tool
@@ -74,6 +78,8 @@ class Effect(Generic[T]):
     """Digest of the content of that graph."""
     recall: Callable[[Mapping[str, Any]], Effect[T]] | None = None
     """Returns the call with the journaled request; None: the call is made with the arguments of the step."""
+    identity: str = ""
+    """Digest that identifies the effect, if its request was changed: that of the request that the step makes."""
     resumed_with: dict[str, object] | None = None
     """Request of the step, if it differs from that of the stopped call."""
     reserve: Callable[[int, float | None, float | None], Reserve] | None = None
@@ -86,10 +92,10 @@ class Effect(Generic[T]):
         """Return True if the call is never repeated without asking, once it may have happened."""
         return self.effect == "irreversible"
 
-    @property
+    @cached_property
     def digest(self) -> str:
-        """Return the digest that, with its name, identifies the effect in the journal."""
-        return digest({"kind": self.kind, "name": self.name, "request": self.request})
+        """The digest that, with its name, identifies the effect in the journal."""
+        return self.identity or joined_digest({"kind": self.kind, "name": self.name, "request": self.request})
 
     def encoded(self, value: T) -> object:
         """Return the result in its journaled form.
@@ -126,8 +132,7 @@ class Effect(Generic[T]):
         raise EffectFailed(error.message, type=error.type)
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Struct, frozen=True):
     """An effect that a step requests, with its identity among the effects of the step."""
 
     effect: Effect[Any]
@@ -149,9 +154,23 @@ class Witness(Protocol):
     def reuse(self, effect: Effect[Any], settled: EffectSettled) -> None:
         """Called when a step is about to get the journaled result of this effect."""
 
+    def stream(
+        self, effect: Effect[Reply], key: str, open_stream: Callable[[], AsyncIterator[ModelEvent]]
+    ) -> AsyncIterator[ModelEvent]:
+        """Called in place of `open_stream()` when a node reads a reply in pieces. Default: `call` gives it whole."""
+        return _whole(self.call(effect, key))
+
+    def pieces(self, events: AsyncIterator[ModelEvent]) -> AsyncIterator[ModelEvent]:
+        """Called during `call` with the pieces of a reply that a reader of the run watches; returns them."""
+        return events
+
+
+async def _whole(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
+    yield ModelEvent(reply=await reply)
+
 
 witness: ContextVar[Witness | None] = ContextVar("witness", default=None)
-"""Observes the effects of this task and of those that it starts; set by the crash kit."""
+"""Observes the effects of this task and of those that it starts; set by the crash kit and by traces."""
 
 
 # -- attempts --------------------------------------------------------------------------------------------------------

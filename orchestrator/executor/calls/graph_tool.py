@@ -100,7 +100,8 @@ class GraphTool(Tool):
         entry = log.machine.ledger.entry(idempotency_key)
         again = entry is not None and entry.intended.again
         run_id = child_id(log.run_id, idempotency_key)
-        caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth, in_fork=log.machine.in_fork)
+        asks = log.machine.in_fork or log.restored
+        caller = Caller(run_id=log.run_id, key=idempotency_key, depth=depth, in_fork=asks)
         try:
             async with attempt.while_waiting():
                 with log.holdings.inside(run_id, log.run_id):

@@ -18,17 +18,17 @@ another process drives its caller.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import anyio
+from msgspec import Struct
 
 from orchestrator.errors import RunConflict, RunEnded, RunUnknown, StoreError
 from orchestrator.executor.calls.effect import Attempt, Call
 from orchestrator.executor.commands import Stop
 from orchestrator.executor.failures import Lost, Refused
 from orchestrator.executor.run_log import Children, RunLog, ToolsFor
-from orchestrator.graph.limits import LimitsLeft, Reserve, Usage
+from orchestrator.graph.limits import NO_RESERVE, LimitsLeft, Reserve, Usage
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.limits import exceeded_limit, limits_left, must_reserve, must_wait, reserve_of, total_reserve
 from orchestrator.kernel.records import Caller, LimitSpent, Spent
@@ -263,8 +263,7 @@ def callers_of(log: RunLog) -> Callers | None:
 # -- limits and journals of calling runs -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(Struct, frozen=True):
     """Amounts that a run has spent and reserved, as its calling runs count them."""
 
     run_id: str
@@ -285,8 +284,7 @@ def own_totals(machine: RunState) -> Totals:
     return Totals(machine.run_id, machine.shared_usage, total_reserve(machine), machine.head)
 
 
-@dataclass(frozen=True, slots=True)
-class Exceeded:
+class Exceeded(Struct, frozen=True):
     """A limit of a caller leaves no room for a call."""
 
     limit: str
@@ -317,8 +315,7 @@ def lacks_room(machine: RunState, entry: EffectEntry, inner: Totals, reserve: Re
     return must_wait(activation, reserve)
 
 
-@dataclass(frozen=True)
-class Denied:
+class Denied(Struct, frozen=True):
     """A calling run forbids a call."""
 
     run_id: str
@@ -351,7 +348,7 @@ def note_spent(
             run=inner.run_id,
             call=call,
             usage=inner.usage,
-            reserve=inner.reserve,
+            reserve=NO_RESERVE if inner.reserve == NO_RESERVE else inner.reserve,  # the default is not written
             head=inner.head,
             message=message,
         )
@@ -372,8 +369,7 @@ def note_exceeded(log: RunLog, entry: EffectEntry, exceeded: Exceeded) -> None:
         log.push(LimitSpent(**log.now(), frame=exceeded.path, limit=exceeded.limit, activation=activation))
 
 
-@dataclass(frozen=True, slots=True)
-class Spend:
+class Spend(Struct, frozen=True):
     """A command to a caller: the amounts that its inner run, driven by another process, is about to spend."""
 
     key: str
@@ -431,8 +427,7 @@ _AGAIN = 0.05
 """Seconds until a caller that could not answer is asked again."""
 
 
-@dataclass(frozen=True)
-class Granted:
+class Granted(Struct, frozen=True):
     """The caller has journaled the call."""
 
     totals: Totals | None = None

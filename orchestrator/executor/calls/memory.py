@@ -26,6 +26,7 @@ from orchestrator.memory import FULL, Access, Memory, MemoryOptions, searched_te
 from orchestrator.stores.base import Store
 from orchestrator.stores.codec import encoded_in, key_of
 from orchestrator.stores.items import FoundItem, Item, ItemWrite, namespace_text, packed
+from orchestrator.tasks import away
 from orchestrator.user_code import call_in_thread, pass_fence, waits_at_fence
 
 
@@ -99,18 +100,20 @@ class MemoryAccess:
         match access.name:
             case "get":
                 item = await self.store.item("memory", tuple(request["namespace"]), request["key"])
-                return None if item is None else _data(item)
+                return None if item is None else await away(lambda: _data(item), item.data)
             case "put":
                 return await self._put(request, write)
             case "delete":
                 return await self.store.delete_item("memory", tuple(request["namespace"]), request["key"], write=write)
             case "search":
-                return [{**_data(one.item), "score": one.score} for one in await self._search(request)]
+                hits = await self._search(request)
+                parts = (one.item.data for one in hits)
+                return await away(lambda: [{**_data(one.item), "score": one.score} for one in hits], *parts, "")
             case "list":
                 names, key = request.get("after") or ((), "")
                 after = (namespace_text(names), key) if names else None
                 items = await self.store.items("memory", tuple(request["prefix"]), after=after, limit=request["limit"])
-                return [_data(one) for one in items]
+                return await away(lambda: [_data(one) for one in items], *(one.data for one in items), "")
             case _:
                 found = await self.store.item_namespaces("memory", tuple(request["prefix"]))
                 return [[*names] for names in found]

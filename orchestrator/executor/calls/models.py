@@ -7,18 +7,21 @@ reply, or that was too slow, gets the reply so far, then the rest.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
+from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 
 from orchestrator.errors import GraphUnknown, InvalidValue, ModelError
 from orchestrator.executor.calls.effect import INSIDE, Attempt, Effect, witness
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.replay import ABSENT, DEFAULT
-from orchestrator.json import digest
-from orchestrator.kernel.run_state import RunState
+from orchestrator.json import digest, frozen, joined_digest
+from orchestrator.kernel.requests import shortened
 from orchestrator.models.base import (
     Model,
     ModelEvent,
@@ -32,12 +35,13 @@ from orchestrator.models.base import (
     gives_pieces,
     streamed,
 )
-from orchestrator.models.messages import WINDOW, Reply, received
-from orchestrator.models.prices import expected
+from orchestrator.models.messages import REPLY_LIMIT, WINDOW, Message, Reply, received
+from orchestrator.models.prices import expected, reply_limit, reply_limit_of
 from orchestrator.models.reading import ThoughtScreen
-from orchestrator.redaction import without_known
+from orchestrator.redaction import KnownScreen, without_known
+from orchestrator.tasks import away
 from orchestrator.user_code import contained, current_fence
-from orchestrator.values import MAX_DEPTH, MAX_REQUEST_BYTES, checked, fault_in
+from orchestrator.values import MAX_BYTES, MAX_DEPTH, MAX_REQUEST_BYTES, checked, checked_size, fault_in
 
 
 def model_for(effects: AttemptEffects) -> Model:
@@ -109,8 +113,8 @@ class JournaledModel(ModelInterface):
     async def _complete_request(self, request: ModelRequest) -> Reply:
         # The schema replaces the class: the text is validated after the reply was journaled, so that an invalid reply
         # is paid for once.
-        reply = await self._effects.perform(self._effect(request))
-        return request.parse(reply)
+        reply = await self._effects.perform(self._effect(request)[1])
+        return await away(lambda: request.parse(reply), reply.text)
 
     def _stream_request(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
         """Send every piece of text also as a live event, `token`. A replay yields the reply only."""
@@ -119,7 +123,7 @@ class JournaledModel(ModelInterface):
         return events
 
     async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent]:
-        effect = self._effect(request, waited_for=False)
+        request, effect = self._effect(request, waited_for=False)
         effects = self._effects
         settled, ticket = await effects.begin(effect)
         reply: Reply | None = None
@@ -132,7 +136,9 @@ class JournaledModel(ModelInterface):
                 self._called(ticket.key)
                 current_fence.set(ticket)
                 source = (
-                    streamed(self._model, request) if watching is None else _once(watching.call(effect, ticket.key))
+                    streamed(self._model, request)
+                    if watching is None
+                    else watching.stream(effect, ticket.key, partial(streamed, self._model, request))
                 )
                 with contained(), Pieces(self._attempt, ticket.key) as pieces:
                     async with closing(source) as events:  # also if the node stops reading
@@ -148,7 +154,7 @@ class JournaledModel(ModelInterface):
                                 yield event.model_copy(update={"reply": None})
                     if reply is None:
                         raise self._no_reply()
-                    reply = self._received(reply)
+                    reply = self._received(reply, request)
                     pieces.end(reply.text)
                 reply = effects.end(ticket, effect, reply)
             except GeneratorExit:
@@ -169,14 +175,23 @@ class JournaledModel(ModelInterface):
         calling_node.set(self._attempt.activation.node)
         calling_key.set(key)
 
-    def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> Effect[Reply]:
+    def _effect(self, request: ModelRequest, *, waited_for: bool = True) -> tuple[ModelRequest, Effect[Reply]]:
+        """Return the request that is sent, and the call. A fork may send another request than the step makes."""
         machine = self._attempt.log.machine
-        asked = _as_json(f"the request to model {self.name!r}", request.data())
+        asked = _as_json(f"the request to model {self.name!r}", request)
         replay, name = self._attempt.log.replay, self.name
         if replay is not None:
             entries = machine.ledger.of(self._attempt.activation.key)
             known = {entry.intended.digest: entry.intended.name for entry in entries if entry.intended.kind == "model"}
             name = replay.model_name(self._attempt.activation, name, self._alias, asked, known)
+        identity = ""
+        if machine.forks:
+            own = joined_digest({"kind": "model", "name": name, "request": asked})
+            count = self._effects.occurrence(name, own)
+            changed = machine.changed_request(self._attempt.activation.key, joined_digest(asked), count)
+            if changed is not None:
+                request, identity = changed_request(request, changed.request), own
+                asked = _as_json(f"the request to model {self.name!r}", request)
 
         async def run(key: str) -> Reply:
             self._called(key)
@@ -185,16 +200,17 @@ class JournaledModel(ModelInterface):
                 watched = self._attempt.log.watchers or self._attempt.resources.always_streams
                 if watched and gives_pieces(self._model):
                     return await self._watched(request, key)
-                return self._received(await self._whole(request))
+                return self._received(await self._whole(request), request)
             finally:
                 calling_key.set(None)
 
-        return Effect(
+        return request, Effect(
             kind="model",
             name=name,
             effect="idempotent",
             request=asked,
-            stored=lambda: _shortened(asked, machine),
+            identity=identity,
+            stored=lambda: shortened(asked, machine.ledger.parts),
             run=run,
             encode=lambda reply: reply.data(),
             decode=Reply.model_validate,
@@ -212,56 +228,82 @@ class JournaledModel(ModelInterface):
 
     async def _watched(self, request: ModelRequest, key: str) -> Reply:
         reply: Reply | None = None
+        watching, source = witness.get(), streamed(self._model, request)
         with Pieces(self._attempt, key) as pieces:
-            async with closing(streamed(self._model, request)) as events:
+            async with closing(source if watching is None else watching.pieces(source)) as events:
                 async for event in events:
                     pieces.add(event)
                     reply = event.reply or reply
             if reply is None:
                 raise self._no_reply()
-            reply = self._received(reply)
+            reply = self._received(reply, request)
             pieces.end(reply.text)
         return reply
 
-    def _received(self, reply: Reply) -> Reply:
-        """Return the reply as it is journaled, with the model's context window, if it is known."""
+    def _received(self, reply: Reply, request: ModelRequest) -> Reply:
+        """Return the reply as it is journaled, with the model's context window, if it is known, and `max_tokens`."""
         reply, window = received(bare(reply)), self.window
-        return reply if window is None else reply.model_copy(update={"details": {**reply.details, WINDOW: window}})
+        if window is None:
+            return reply
+        most = reply_limit(request.options) or reply_limit_of(self._model)
+        sizes: dict[str, JsonValue] = {WINDOW: window, **({REPLY_LIMIT: most} if most else {})}
+        return reply.model_copy(update={"details": {**reply.details, **sizes}})
 
     def _no_reply(self) -> ModelError:
         return ModelError(f"model {self.name!r} ended its stream before the reply was complete")
 
 
-async def _once(reply: Awaitable[Reply]) -> AsyncIterator[ModelEvent]:
-    yield ModelEvent(reply=await reply)
+def changed_request(request: ModelRequest, changes: Mapping[str, Any]) -> ModelRequest:
+    """Return a request with other messages and options. A message `{"ref": digest}` is one of the request's own.
+
+    Raises:
+        InvalidValue: a message or an option has no valid form.
+    """
+    own = {digest(data): one for one, data in zip(request.messages, request.data()["messages"], strict=True)}
+    found = replace(request)
+    if "messages" in changes:
+        found = replace(found, messages=tuple(_message(one, own) for one in changes["messages"]))
+    if "options" in changes:
+        found = replace(found, options=dict(changes["options"]))
+    return found
 
 
-def _as_json(where: str, value: Any) -> Any:
-    """Return a request as plain JSON.
+def _message(given: object, own: Mapping[str, Message]) -> Message:
+    if isinstance(given, Mapping) and "ref" in given:
+        return own[str(given["ref"])]
+    return Message.model_validate(given)
+
+
+def _as_json(where: str, request: ModelRequest) -> dict[str, Any]:
+    """Return a request as plain JSON. A part that an earlier request had was checked then.
 
     Raises:
         InvalidValue: the request has no JSON form, or its JSON could not be read.
     """
+    value = request.data()
     try:
-        found = to_jsonable_python(value)
+        parts = [*value["messages"], *value.get("tools", ()), *([value["output"]] if "output" in value else ())]
+        size = sum(map(checked_size, parts))
+        more = {name: to_jsonable_python(value[name]) for name in ("task", "options") if name in value}
+        checked(more, where, depth=MAX_DEPTH + INSIDE)
+        if size <= MAX_BYTES:
+            return value | more
+    except (ValueError, TypeError, RecursionError):
+        pass  # what cannot be stored is named below
+    return _examined(where, value)
+
+
+def _examined(where: str, value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = to_jsonable_python(value)
     except (ValueError, TypeError, RecursionError) as error:  # also for bytes, surrogates and values nested too deeply
         why = fault_in(value, MAX_DEPTH + INSIDE) or f"it has no JSON form: {error}"
         raise InvalidValue(f"{where}: {why}", where=where) from None
     checked(found, where, depth=MAX_DEPTH + INSIDE, size=MAX_REQUEST_BYTES)
-    return found
-
-
-def _shortened(request: dict[str, Any], machine: RunState) -> dict[str, object]:
-    """Return the request with references in place of the messages that the journal already contains."""
-    seen: set[str] = set()
-    messages: list[dict[str, object]] = []
-    for message in request["messages"]:
-        name = digest(message)
-        messages.append(
-            {"ref": name} if name in seen or machine.ledger.knows_message(name) else {**message, "digest": name}
-        )
-        seen.add(name)
-    return {**request, "messages": messages}
+    for name in ("messages", "tools"):
+        if name in found:
+            found[name] = [frozen(part) for part in found[name]]
+    return found | ({"output": frozen(found["output"])} if "output" in found else {})
 
 
 # -- pieces of replies, as live events ---------------------------------------------------------------------------------
@@ -276,6 +318,7 @@ class Pieces:
     def __init__(self, attempt: Attempt, key: str) -> None:
         self._attempt, self._key = attempt, key
         self._screen = ThoughtScreen()
+        self._text, self._thoughts = KnownScreen(), KnownScreen()
         self._reply = PartialReply({**attempt.about(), "attempt": attempt.activation.attempt, "key": key})
 
     def __enter__(self) -> Self:
@@ -300,18 +343,22 @@ class Pieces:
             text, reasoning = text + (rest := self._screen.rest())[0], reasoning + rest[1]
         if text != event.text or reasoning:
             event = event.model_copy(update={"text": text, "reasoning": event.reasoning + reasoning})
-        if not event.text and not event.reasoning:
-            return event
-        text, reasoning = without_known(event.text), without_known(event.reasoning)
-        self._reply.add(text, reasoning)
-        if reasoning:
-            self._tell("token", text=text, reasoning=reasoning)
-        else:
-            self._tell("token", text=text)
+        text, reasoning = self._text.feed(event.text), self._thoughts.feed(event.reasoning)
+        if event.text and not event.reasoning:  # thoughts that came after text would be shown as further ones
+            reasoning += self._thoughts.rest()
+        if event.reply is not None:
+            text, reasoning = text + self._text.rest(), reasoning + self._thoughts.rest()
+        self._show(text, reasoning)
         return event
+
+    def _show(self, text: str, reasoning: str) -> None:
+        if text or reasoning:
+            self._reply.add(text, reasoning)
+            self._tell("token", **({"text": text, "reasoning": reasoning} if reasoning else {"text": text}))
 
     def end(self, text: str) -> None:
         """Complete the reply. Sends its text if it differs from the pieces from which it was read."""
+        self._show(self._text.rest(), self._thoughts.rest())
         text = without_known(text)
         if not self._reply.is_text(text):
             if self._reply.length:

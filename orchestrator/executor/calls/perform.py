@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import anyio
 import anyio.lowlevel
+from msgspec import structs
 
 from orchestrator._lazy import lazy_modules
 from orchestrator.errors import ModelError, ReplayMismatch, ReplyIncomplete, ResultRefused, described, message_of
@@ -31,7 +32,7 @@ from orchestrator.executor.calls.questions import (
 from orchestrator.executor.calls.reuse import Ending
 from orchestrator.executor.calls.under_way import UnderWay, innermost, inside, patience
 from orchestrator.executor.commands import outcome_answer
-from orchestrator.executor.failures import in_step_task
+from orchestrator.executor.failures import Suspend, in_step_task
 from orchestrator.executor.retries import outcome_is_open, wait_before
 from orchestrator.kernel.ledger import EffectEntry
 from orchestrator.kernel.records import EffectSettled
@@ -99,11 +100,15 @@ class AttemptEffects:
             ticket = await self.intend_retry(effect, ticket)
         return self.result(settled, effect)
 
+    def occurrence(self, name: str, digest: str) -> int:
+        """Return how many calls with this name and digest the attempt has begun."""
+        return self._counts.get((name, digest), 0)
+
     async def begin(self, effect: Effect[T]) -> tuple[EffectSettled | None, Ticket | None]:
         """Return the settled result if there is one, else a ticket with a durable intent: make the call, then `end`."""
         await self.attempt.wait_if_stopped()
         digest = effect.digest
-        occurrence = self._counts.get((effect.name, digest), 0)
+        occurrence = self.occurrence(effect.name, digest)
         self._counts[effect.name, digest] = occurrence + 1
         entry, decision = await self._decide(effect, digest, occurrence)
         if entry is not None:
@@ -189,7 +194,33 @@ class AttemptEffects:
                 return self.under_way.adopt(call, adopted.result), None
         elif effect.irreversible and self.under_way.before:
             await irreversible_calls.ask_before_another(self.under_way, call, self._asked_for)
-        return None, await self._intend(call, tries)
+        ticket = await self._intend(call, tries)
+        if effect.irreversible and log.restored and log.replay is None and not self._asked_since_restore(call.key):
+            return await self._ask_restored(call)
+        return None, ticket
+
+    def _asked_since_restore(self, key: str) -> bool:
+        """Return True if a person permitted this call of a fork after the store was restored."""
+        activation = self.attempt.activation
+        given = activation.answers.get(irreversible_calls.question_id(activation, key))
+        return given is not None and given.ts >= self.attempt.log.restored_at
+
+    async def _ask_restored(self, call: Call) -> tuple[EffectSettled | None, Ticket | None]:
+        """Find out what became of a call that the run may have made after the backup from which it was restored.
+
+        The call is intended and not made: after a crash it is asked about as well.
+
+        Raises:
+            Suspend: a person is asked.
+        """
+        self.under_way.forget(call.key)
+        entry = self.attempt.log.machine.ledger.entry(call.key)
+        assert entry is not None
+        found = await find_outcome(self.under_way, call.effect, reuse.Reconcile(entry))
+        if found is None:
+            return None, await self._intend(call, reuse.again(entry).tries)
+        self._reused.add(found.key)
+        return found, None
 
     async def _decide(
         self, effect: Effect[Any], digest: str, occurrence: int
@@ -222,7 +253,7 @@ class AttemptEffects:
         effect, again = call.effect, tries is not None
         if again and effect.resumed_with is not None and effect.recall is None:
             effect = replace(effect, request=effect.resumed_with)  # it is called with these arguments
-            call = replace(call, effect=effect, digest=effect.digest)
+            call = structs.replace(call, effect=effect, digest=effect.digest)
         reserve = None
         if effect.kind != "effect":
             reserve = await admit(self.attempt, self.under_way.callers, call, again=again)
@@ -284,7 +315,9 @@ class AttemptEffects:
         """Return how an effect that raised or was stopped ended; None if it stays unsettled for the next holder."""
         attempt = self.attempt
         if self.under_way.is_suspended_in(ticket.key):
-            asked = attempt.failure_named(reuse.SUSPENDED, "it asked something first")
+            asked, signal = attempt.failure_named(reuse.SUSPENDED, "it asked something first"), attempt.signal
+            if isinstance(signal, Suspend) and signal.key == ticket.key:
+                return Ending(error=asked, unknown=signal.begun, secret=signal.secret)
             return Ending(error=asked) if ticket.irreversible else None
         if isinstance(error, Exception):
             returned = error.returned if isinstance(error, ResultRefused) else ticket.returned
@@ -438,7 +471,9 @@ async def find_outcome(
 def mismatch(run_id: str, entry: EffectEntry, why: str) -> ReplayMismatch:
     """Return the error for code that no longer makes an irreversible call which happened."""
     intended = entry.intended
+    did = f"did {intended.name} (request {intended.digest}), which cannot be undone, and then crashed"
+    if reuse.is_continued(entry):
+        did = f"waits in the middle of {intended.name} (request {intended.digest}), which cannot be undone"
     return ReplayMismatch(
-        f"run {run_id!r}: {intended.node} did {intended.name} (request {intended.digest}), "
-        f"which cannot be undone, and then crashed; {why}. Resume it with the code that it was started with"
+        f"run {run_id!r}: {intended.node} {did}; {why}. Resume it with the code that it was started with"
     )

@@ -34,6 +34,7 @@ T = TypeVar("T")
 
 _WORDS = {
     "interrupted": "it was under way when the run was stopped",
+    "restored": "the run was restored from a backup and may have made it since",
     "timeout": "time ran out while it was under way",
     "connection": "the connection broke while it was under way",
     "cancelled": "it was cancelled while it was under way",
@@ -232,6 +233,8 @@ def outcome_question(
     """
     intended, activation = entry.intended, attempt.activation
     why, (_, error, returned) = why_unknown(entry), _error_of(entry)
+    if why == "interrupted" and attempt.log.restored:
+        why = "restored"
     began = utc(intended.ts).isoformat(timespec="seconds")
     prompt = f"It is not known whether {intended.name} happened: {_WORDS.get(why)}."
     if why == "returned" and entry.settled is not None:

@@ -5,8 +5,8 @@ equal ones of the attempt). `decide` maps its journaled state to a decision:
 
     settled                                        Reuse       its result is reused, nothing is called
     failed, another try follows                    RetryLater  called again when that is due
-    suspended by a question that it asked, or stopped
-      before the call was made                     Again       started again
+    suspended by a question that it asked, or in the
+      middle of the call, or stopped before it     Again       started again
     outcome unknown, may run again                 Again       called again under the same key
     outcome unknown, or result refused, and
       irreversible                                 Reconcile   `reconcile` is asked for its outcome
@@ -34,8 +34,9 @@ Steps that were stopped continue in their attempt, steps that failed start the n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
+
+from msgspec import Struct
 
 from orchestrator.executor.calls.effect import Effect
 from orchestrator.graph.limits import Usage
@@ -53,13 +54,11 @@ NOT_MADE = "NotMade"
 # -- decisions ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """Make the call, under a new key."""
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
+class Again(Struct, frozen=True):
     """Make the call again, under its earlier key."""
 
     key: str
@@ -67,8 +66,7 @@ class Again:
     """The number of this try."""
 
 
-@dataclass(frozen=True, slots=True)
-class RetryLater:
+class RetryLater(Struct, frozen=True):
     """Make the call again, under its earlier key, at a journaled time."""
 
     key: str
@@ -80,36 +78,31 @@ class RetryLater:
     """The number of the next try."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reuse:
+class Reuse(Struct, frozen=True):
     """Return the journaled outcome."""
 
     settled: EffectSettled
 
 
-@dataclass(frozen=True, slots=True)
-class Reconcile:
+class Reconcile(Struct, frozen=True):
     """Ask the effect's `reconcile` for the outcome; if that fails, a person."""
 
     entry: EffectEntry
 
 
-@dataclass(frozen=True, slots=True)
-class AskOutcome:
+class AskOutcome(Struct, frozen=True):
     """Ask a person for the outcome, or take the answer given."""
 
     entry: EffectEntry
 
 
-@dataclass(frozen=True, slots=True)
-class LeftBehind:
+class LeftBehind(Struct, frozen=True):
     """Refuse the call: the code no longer makes this irreversible call, which happened."""
 
     entry: EffectEntry
 
 
-@dataclass(frozen=True, slots=True)
-class TakeRecorded:
+class TakeRecorded(Struct, frozen=True):
     """Take the result from the replayed run: the call of a replay was stopped before it had it."""
 
     entry: EffectEntry
@@ -219,8 +212,7 @@ def again(entry: EffectEntry) -> Again:
 # -- ends of effects ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True):
     """The end of an effect in journaled form."""
 
     result: object = None
@@ -234,6 +226,8 @@ class Ending:
     """True if a person gave this end."""
     next_at: float | None = None
     """Time of the next try, Unix seconds."""
+    secret: str = ""
+    """See `EffectSettled.secret`."""
 
 
 # -- effects in the journal -----------------------------------------------------------------------------------------
@@ -310,7 +304,8 @@ def left_behind(
     attempt: int,
     forked_at: int = 0,
 ) -> EffectEntry | None:
-    """Return an irreversible effect of this attempt that happened, and that the code did not request again, if any.
+    """Return an irreversible effect of this attempt that happened, or is to continue, and that the code did not request
+    again, if any.
 
     In a fork, only its own effects count: with other values its steps may act differently.
 
@@ -332,7 +327,7 @@ def left_behind(
             and intended.attempt == attempt
             and intended.key not in asked_for
             and settled is not None
-            and (settled.ok or settled.returned is not None)
+            and (settled.ok or settled.returned is not None or is_continued(entry))
         ):
             return entry
     return None
@@ -345,16 +340,28 @@ def settled_of(entry: EffectEntry) -> EffectSettled | None:
 
 
 def is_suspended(entry: EffectEntry) -> bool:
-    """Return True if an effect did nothing so far and may start again: it asked first, or waited to be made."""
+    """Return True if an effect may start again: it asked first, waited to be made, or is to continue."""
     settled = settled_of(entry)
-    return settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
+    return (
+        settled is not None and settled.error is not None and settled.error.type in (SUSPENDED, NOT_MADE)
+    ) or is_continued(entry)
+
+
+def is_continued(entry: EffectEntry) -> bool:
+    """Return True if an effect was suspended in the middle of a call, which continues when it starts again.
+
+    True also while it is under way again, or was when the process died, if what it began elsewhere goes on.
+    """
+    settled = entry.settled
+    return settled is not None and settled.secret != "" and (settled.unknown or settled.seq > entry.intended.seq)
 
 
 def lasts(entry: EffectEntry) -> bool:
-    """Return True if an effect, or one in the run of a called graph, cannot be undone and happened or may have."""
+    """Return True if an effect, or one in the run of a called graph, cannot be undone and happened, may have, or is to
+    continue."""
     intended, settled = entry.intended, settled_of(entry)
     if intended.effect == "irreversible":
-        return not is_suspended(entry) and not certainly_failed(intended, settled)
+        return is_continued(entry) or (not is_suspended(entry) and not certainly_failed(intended, settled))
     return settled is None or did_irreversible(settled.result)
 
 

@@ -19,14 +19,14 @@ from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import innermost
 from orchestrator.executor.failures import bounded, traceback_of_tool
 from orchestrator.executor.retries import GiveUp, TryAgain, decide, outcome_is_open, why_not_retried
-from orchestrator.executor.run_log import RunLog
+from orchestrator.executor.run_log import ResultIndex, RunLog
 from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
 from orchestrator.graph.model import GraphDefinition, Node
 from orchestrator.graph.state import type_schema
 from orchestrator.kernel.question import Approve
-from orchestrator.kernel.records import EffectClass, EffectIntended, EffectSettled
+from orchestrator.kernel.records import EffectClass, EffectIntended, EffectSettled, Record
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.result import ToolFailure, ToolResult, in_words, refused, storable, truncated, worded
 from orchestrator.tools.stored_results import READ_RESULT, ReadResult, id_of
@@ -81,15 +81,24 @@ def _nodes_in(graph: GraphDefinition) -> Iterator[Node]:
 
 async def _stored_result(log: RunLog, id_: str) -> str | None:
     """Return the text of a tool's result in the journal of a run, by its id; None if the journal does not have it."""
-    records = await log.journal.store.read(log.run_id)
+    read, index = log.journal.store.read, log.results
+    if id_ not in index.places:
+        records = await read(log.run_id, after=index.upto)
+        await anyio.to_thread.run_sync(_index, index, records)
+    place = index.places.get(id_)
+    if place is None:
+        return None
+    (record,) = await read(log.run_id, after=place - 1, upto=place)
+    return _tool_result(record.result).text if isinstance(record, EffectSettled) else None
 
-    def find() -> str | None:
-        tools = {one.key for one in records if isinstance(one, EffectIntended) and one.kind == "tool"}
-        settled = (one for one in records if isinstance(one, EffectSettled) and one.ok and one.key in tools)
-        texts = (_tool_result(one.result).text for one in settled)
-        return next((text for text in texts if id_of(text) == id_), None)
 
-    return await anyio.to_thread.run_sync(find)
+def _index(index: ResultIndex, records: Sequence[Record]) -> None:
+    for one in records:
+        if isinstance(one, EffectIntended) and one.kind == "tool":
+            index.calls.add(one.key)
+        elif isinstance(one, EffectSettled) and one.ok and one.key in index.calls:
+            index.places[id_of(_tool_result(one.result).text)] = one.seq
+        index.upto = max(index.upto, one.seq)
 
 
 class JournaledToolbox(Toolbox):

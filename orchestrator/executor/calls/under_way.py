@@ -152,6 +152,7 @@ class UnderWay:
             answered=ending.answered,
             tries=tries,
             next_at=ending.next_at,
+            secret=ending.secret,
         )
         log.push(record)
         if self.callers is not None:

@@ -14,8 +14,10 @@ import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+from msgspec import structs
 from pydantic import ValidationError
 
 from orchestrator.errors import (
@@ -34,6 +36,7 @@ from orchestrator.errors import (
 from orchestrator.executor.calls.questions import failed_words
 from orchestrator.executor.calls.reuse import settled_of
 from orchestrator.executor.commands import about, as_answer, check_answer, outcome_answer
+from orchestrator.executor.fork import changed_requests
 from orchestrator.executor.host import Host
 from orchestrator.executor.journal import due_of, row_of
 from orchestrator.executor.loader import Fit
@@ -42,6 +45,7 @@ from orchestrator.executor.options import ForkOptions, ResumeOptions
 from orchestrator.executor.resuming import drive_on, journal_resumed, open_run
 from orchestrator.executor.run_tools import compare_offered
 from orchestrator.executor.start import check_new_id, join
+from orchestrator.executor.tracing import TRACE_LABELS, new_trace
 from orchestrator.graph.codec import as_json, explain
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.graph.reducers import Replace, replace
@@ -87,12 +91,13 @@ async def check_same(store: Store, run_id: str, records: Sequence[r.Record], par
 
 def _content(record: r.Record) -> r.Record:
     """Return a record without the parts that differ each time it is written."""
-    plain: dict[str, object] = {"ts": 0.0, "seal": ""}
+    plain: dict[str, Any] = {"ts": 0.0, "seal": ""}
     if isinstance(record, r.Resumed):
         plain["holder"] = ""
     if isinstance(record, r.Forked):
         plain["held"] = False
-    return record.model_copy(update=plain)
+        plain["labels"] = {name: text for name, text in record.labels.items() if name not in TRACE_LABELS}
+    return structs.replace(record, **plain)
 
 
 async def version_of(
@@ -236,14 +241,22 @@ async def fork(host: Host, options: ForkOptions, *, start: bool, context: object
         host.background()  # raises the error of a closed executor before a fork is made
     name = os.urandom(8).hex() if options.run_id is None else check_new_id(options.run_id)
     await _restored(host, options.parent)
+    trace = await new_trace(host.resources.tracing, host.store, "fork", name, options.parent)
+    if trace.labels:
+        options = structs.replace(options, labels={**trace.labels, **(options.labels or {})})
     draft = await draft_of(host, options, name, start=start, hold=not start)
     if start:
         host.contexts.check(options.parent, draft.records[0], context)
     try:
         await host.store.create(NewRun(draft.info, draft.records))
+        trace.created()
     except RunExists:
         await check_same(host.store, name, draft.records, options.parent)
-    return await _begin(host, name, ResumeOptions(context=context)) if start else await host.loader.load(name)
+    return (
+        await _begin(host, name, ResumeOptions(context=context), once=options.once)
+        if start
+        else await host.loader.load(name)
+    )
 
 
 async def _restored(host: Host, run_id: str) -> None:
@@ -271,15 +284,15 @@ def check_options(options: ForkOptions) -> None:
     check_text(options.by, "by")
 
 
-async def _begin(host: Host, run_id: str, options: ResumeOptions) -> Run:
-    """Drive a new fork, or wait for it if it is driven already."""
+async def _begin(host: Host, run_id: str, options: ResumeOptions, *, once: bool) -> Run:
+    """Drive a new fork, or wait for it if it is driven already. `once`: it stays paused after its first steps."""
     try:
         live = await open_run(host, run_id, options)
     except RunConflict:
         return await join(host, run_id, options)
     except RunEnded:
         return await host.loader.load(run_id)
-    journal_resumed(live)
+    journal_resumed(live, unpause=not once)
     return await drive_on(host, live)
 
 
@@ -299,6 +312,7 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
         RunUnknown, InvalidValue, InvalidUpdate, InvalidAnswer, QuestionUnknown, GraphUnknown, GraphChanged
     """
     info = await host.store.info(options.parent)
+    options, reply = await _at_request(host, info, options)
     moment = await moment_of(host, info, options.at)
     going_on = moment.machine.copy()
     over = (
@@ -313,17 +327,18 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     values = (options.update, options.result, options.answer, options.answers)
     changed = await away(lambda: changes_of(going_on, moment.records, options, before), *values)
     changed.over = over
+    changed.asked = await _asked(moment.records, options, reply)
     _check_seen(options, changed, before)
     forked = _forked(host, options, moment, name, changed, _labels(options, moment.machine))
     if hold and _goes_on_by_itself(options, fit, going_on, forked):
-        forked = forked.model_copy(update={"held": True})
+        forked = structs.replace(forked, held=True)
     _push(moment, forked)
     if options.replay is not None and moment.machine.approve is not None:
         why = "a replay does not use the policy of the replayed run"
         seq, now = moment.machine.head + 1, moment.machine.updated
         _push(moment, r.AnswersWithdrawn(seq=seq, ts=now, policy=True, reason=why))
     for ending in changed.settled:
-        _push(moment, ending.model_copy(update={"seq": moment.machine.head + 1}))
+        _push(moment, structs.replace(ending, seq=moment.machine.head + 1))
     for question, given in (options.answers or {}).items():
         asked = going_on.questions.get(question)
         if asked is None or asked.kind != "unknown_outcome":
@@ -356,11 +371,43 @@ async def draft_of(host: Host, options: ForkOptions, name: str, *, start: bool, 
     return Draft(row, records, machine, version or machine.plan.graph or moment.stored, _changes(fit))
 
 
+async def _at_request(host: Host, info: RunInfo, options: ForkOptions) -> tuple[ForkOptions, object]:
+    """Return the options with the record of the call whose request is changed, and the parent's reply to it.
+
+    Raises:
+        InvalidValue: there is no such call, or other changes cannot be made with it.
+    """
+    if options.request is None:
+        return options, None
+    if options.result is not None or options.answer is not None:
+        raise InvalidValue("a request is changed alone: give request=, result= or answer=", where="request")
+    at = await changed_requests.intent_at(partial(_records, host, info), options.at)
+    later = await host.store.read(info.run_id, after=at)
+    (call,) = await host.store.read(info.run_id, after=at - 1, limit=1)
+    assert isinstance(call, r.EffectIntended)
+    replies = (one for one in later if isinstance(one, r.EffectSettled) and one.key == call.key and one.ok)
+    reply = next(replies, None)
+    return structs.replace(options, at=at), None if reply is None else reply.result
+
+
+async def _records(host: Host, info: RunInfo, at: int) -> Sequence[r.Record]:
+    if not 1 <= at <= info.head:
+        raise InvalidValue(f"run {info.run_id!r} has no record {at}: it has 1 to {info.head}", where="at")
+    return await host.store.read(info.run_id, upto=at)
+
+
+async def _asked(records: Sequence[r.Record], options: ForkOptions, reply: object) -> r.ChangedRequest | None:
+    call, given = records[-1], options.request
+    if given is None or not isinstance(call, r.EffectIntended):
+        return None
+    return await away(lambda: changed_requests.changed(records, call, given, options.digests, reply), given, records)
+
+
 def _labels(options: ForkOptions, parent: RunState) -> Mapping[str, str]:
     labels = new_labels(options.labels or {}, parent.labels)
     if options.caller is not None:
         return {"parent": options.caller.run_id}
-    return {} if options.replay is not None else labels
+    return dict(options.labels or {}) if options.replay is not None else labels
 
 
 def _check_seen(options: ForkOptions, changed: Changes, before: RunState | None) -> None:
@@ -402,6 +449,7 @@ def _forked(
         labels=dict(labels),
         by=options.by,
         caller=options.caller,
+        once=options.once,
         digests=changed.digests(name),
         **changed.fields(),
         **(options.replay or {}),
@@ -458,11 +506,13 @@ async def moment_of(host: Host, info: RunInfo, at: int | None) -> Moment:
             where="at",
         )
     if isinstance(last, r.Ended) and last.status == "completed":
-        listed = f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
         raise InvalidValue(
-            f"run {run_id!r} completed: name the record to fork it at, at=1 to at={head - 1}; {listed}", where="at"
+            f"run {run_id!r} completed: name the record to fork it at, at=1 to at={head - 1}; `history` lists those of "
+            "its steps",
+            where="at",
         ).on_command_line(
-            f"run {run_id!r} completed: name the record to fork it at, --at 1 to --at {head - 1}; {listed}"
+            f"run {run_id!r} completed: name the record to fork it at, --at 1 to --at {head - 1}; "
+            f"`orchestrator show {shlex.quote(run_id)}` lists the records of its steps"
         )
     if isinstance(last, r.Ended) and at is None:
         records = records[:-1]
@@ -487,6 +537,7 @@ class Changes:
     """Open question -> its digest in the parent."""
     over: bool = False
     """True if the result of the parent is kept."""
+    asked: r.ChangedRequest | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the record `forked`."""
@@ -501,6 +552,7 @@ class Changes:
             "withdrawn": self.withdrawn,
             "told": tuple(one.key for one in self.settled),
             "over": self.over,
+            "asked": self.asked,
         }
 
     def digests(self, run_id: str) -> dict[str, str]:

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from orchestrator.errors import InvalidValue
 from orchestrator.executor.calls.irreversible_calls import FamilyCall, irreversible_calls, relatives
 from orchestrator.executor.calls.reuse import end_inside, find, kept_in_fork
 from orchestrator.executor.commands import is_answerable
+from orchestrator.executor.fork.changed_requests import intent_of, request_at
 from orchestrator.executor.fork.making import Draft, Moment, check_options, draft_of, moment_of
 from orchestrator.executor.host import Host
 from orchestrator.executor.options import ForkOptions
@@ -29,6 +31,7 @@ from orchestrator.kernel.queries import in_places
 from orchestrator.kernel.question import PAUSE, Answer, Question
 from orchestrator.kernel.records import Answered, EffectIntended, EffectSettled, Record, StepDone
 from orchestrator.kernel.reopening import is_over, reopen_fork
+from orchestrator.kernel.requests import Requests
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 from orchestrator.stores.base import RunInfo
@@ -58,6 +61,16 @@ class EditableResult:
 
 
 @dataclass(frozen=True, slots=True)
+class EditableRequest:
+    """The request of a call of a model, which a fork can make again with another one."""
+
+    name: str
+    digest: str
+    request: JsonObject
+    """`messages` and `options`."""
+
+
+@dataclass(frozen=True, slots=True)
 class EditableAnswer:
     """An answer, which a fork can replace."""
 
@@ -76,6 +89,7 @@ class ForkChoices:
     branches: tuple[EditableBranch, ...]
     result: EditableResult | None
     answer: EditableAnswer | None
+    request: EditableRequest | None
     known: bool
     """True if the executor has the graph: without it, the fork can be made, but not run."""
     other_version: bool
@@ -88,6 +102,7 @@ async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
     machine, newest = moment.machine, host.resources.graphs.get(info.graph)
     answer = await _answer(host, moment)
     result = _result(moment)
+    request = await away(lambda: _request(moment))
     content = machine.content
     if at is None or not is_over(machine):
         reopen_fork(machine)
@@ -99,6 +114,7 @@ async def choices(host: Host, info: RunInfo, at: int | None) -> ForkChoices:
         branches=branches,
         result=result,
         answer=answer,
+        request=request,
         known=newest is not None,
         other_version=newest is not None and newest.content != content,
     )
@@ -125,6 +141,19 @@ def _result(moment: Moment) -> EditableResult | None:
     error = entry.settled.error
     intended = entry.intended
     return EditableResult(intended.kind, intended.name, entry.settled.result, "" if error is None else str(error))
+
+
+def _request(moment: Moment) -> EditableRequest | None:
+    last = moment.records[-1]
+    if not isinstance(last, EffectIntended):
+        return None
+    try:
+        call = intent_of(moment.records, last.seq)
+        found = request_at(Requests(moment.records), call)
+    except InvalidValue:
+        return None
+    kept = {name: found[name] for name in ("messages", "options") if found.get(name)}
+    return EditableRequest(call.name, call.digest, kept)
 
 
 async def _answer(host: Host, moment: Moment) -> EditableAnswer | None:

@@ -14,11 +14,13 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from msgspec import structs
 
 from orchestrator.executor.replay import ABSENT, REPLAYED
 from orchestrator.graph.topology import START, counts
-from orchestrator.json import digest
+from orchestrator.json import digest, joined_digest
 from orchestrator.kernel import records as r
 from orchestrator.kernel.fold import apply_stored
 from orchestrator.kernel.fold.questions import timer_question
@@ -310,10 +312,10 @@ def rename(recording: Recording, names: VersionNames) -> None:
 def _intended(call: RecordedCall, names: VersionNames) -> r.EffectIntended:
     before = call.intended
     path, node = names.place(before.seq, before.path, before.node)
-    changed: dict[str, object] = {"path": path, "node": node}
+    changed: dict[str, Any] = {"path": path, "node": node}
     if is_node_itself(before.kind, before.name, before.node, before.request):
         changed |= {"name": node, "digest": digest({"kind": before.kind, "name": node, "request": {}})}
-    return before.model_copy(update=changed)
+    return structs.replace(before, **changed)
 
 
 def _place(one: RecordedQuestion, names: VersionNames) -> tuple[str, str]:
@@ -324,7 +326,7 @@ def _outside(record: Outside, names: VersionNames) -> Outside:
     if not isinstance(record, r.TimerFired):
         return record
     path, node = names.place(record.seq, record.path, record.node)
-    return record.model_copy(update={"path": path, "node": node})
+    return structs.replace(record, path=path, node=node)
 
 
 Live: TypeAlias = Literal["never", "ask", "always"]
@@ -432,13 +434,13 @@ class RunningReplay(Observer):
         if alias in self.models:
             return given
         for wanted, name in known.items():
-            if digest({"kind": "model", "name": name, "request": request}) == wanted:
+            if joined_digest({"kind": "model", "name": name, "request": request}) == wanted:
                 return name
         if self.is_live(activation):
             return given
         names = self._models.get((activation.path, activation.node), ())
         for name in names:
-            wanted = digest({"kind": "model", "name": name, "request": request})
+            wanted = joined_digest({"kind": "model", "name": name, "request": request})
             if name != given and self.call(activation, "model", name, wanted, request) is not None:
                 return name
         return next(iter(names), given) if self.live == "never" or given == ABSENT else given

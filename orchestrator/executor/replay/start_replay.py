@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 from anyio.lowlevel import checkpoint
+from msgspec import structs
 
 from orchestrator.errors import (
     InvalidValue,
@@ -27,6 +28,7 @@ from orchestrator.executor.resources import Resources
 from orchestrator.executor.resuming import check_risk, journal_resumed, open_run
 from orchestrator.executor.run_tools import offered
 from orchestrator.executor.start import Recorded, check_new_id, create, initial_values, join
+from orchestrator.executor.tracing import new_trace
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import JsonObject
 from orchestrator.kernel.records import Forked, Migrated, RunStarted
@@ -114,8 +116,10 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
             where="at",
         )
     given = {**_given(options, superseded), "limits": superseded.limits}
+    trace = await new_trace(host.resources.tracing, host.store, "replay", name, options.parent)
     fork = ForkOptions(
         options.parent,
+        labels=trace.labels,
         at=at,
         update=options.update,
         answer=options.answer,
@@ -132,6 +136,7 @@ async def _from(host: Host, options: ReplayOptions, name: str, at: int) -> Drive
     host.contexts.check(options.parent, draft.records[0], options.context)
     try:
         await host.store.create(NewRun(draft.info, draft.records))
+        trace.created()
     except RunExists:
         await check_same(host.store, name, draft.records, options.parent)
     try:
@@ -161,7 +166,11 @@ async def _from_its_start(
     started, forked = _first_records(host, options, parent, graph, name, superseded, values)
     host.contexts.check(options.parent, started, context)
     try:
-        return await create(host, graph, started, forked, own=resources, context=context)
+        trace = await new_trace(host.resources.tracing, host.store, "replay", name, options.parent)
+        traced = structs.replace(forked, labels=dict(trace.labels))
+        live = await create(host, graph, started, traced, own=resources, context=context)
+        trace.created()
+        return live
     except RunExists:
         await _check_same(host, name, started, forked)
         return None
@@ -220,26 +229,25 @@ def _first_records(
     first = parent.machine.started
     assert first is not None
     now = host.resources.clock.now()
-    started = first.model_copy(
-        update={
-            "ts": now,
-            "seal": "",
-            "run_id": parent.root_id,
-            "graph": graph.name,
-            "structure": graph.structure,
-            "content": graph.content,
-            "refs": dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
-            "values": dict(values),
-            "labels": {},
-            "approve": options.approve,
-            "tools": offered(graph, host.resources.tools),
-            "holder": str(host.owner),
-            "caller": None,
-            "pause_before": (),
-            "pause_after": (),
-            "by": options.by,
-            "limits": superseded.limits or first.limits,
-        }
+    started = structs.replace(
+        first,
+        ts=now,
+        seal="",
+        run_id=parent.root_id,
+        graph=graph.name,
+        structure=graph.structure,
+        content=graph.content,
+        refs=dict(host.refs.of(parent.root_id, graph.name, parent.refs)),
+        values=dict(values),
+        labels={},
+        approve=options.approve,
+        tools=offered(graph, host.resources.tools),
+        holder=str(host.owner),
+        caller=None,
+        pause_before=(),
+        pause_after=(),
+        by=options.by,
+        limits=superseded.limits or first.limits,
     )
     forked = Forked(
         seq=2,
@@ -282,11 +290,17 @@ async def _check_same(host: Host, name: str, began: RunStarted, wanted: Forked) 
     machine = (await host.loader.load(name)).machine
     found, first = machine.fork, machine.started
     # The run may have been reopened since the replay started: then the replay is one of the earlier run.
-    same = {"ts": wanted.ts, "seal": "", "set_aside": wanted.set_aside, "raised": wanted.raised}
+    same: dict[str, Any] = {
+        "ts": wanted.ts,
+        "seal": "",
+        "labels": wanted.labels,  # only those of its trace
+        "set_aside": wanted.set_aside,
+        "raised": wanted.raised,
+    }
     if (
         found is None
         or first is None
-        or found.model_copy(update=same) != wanted
+        or structs.replace(found, **same) != wanted
         or first.graph != began.graph
         or (first.structure == began.structure and first.values != began.values)
     ):
@@ -364,7 +378,7 @@ class ReplayBatch:
         async def work() -> None:
             await checkpoint()  # the executor may have been left before it started
             for one in left:  # shared: each worker takes the next one
-                await _replay(host, replace(options, parent=one.run_id, run_id=one.replay_id), one)
+                await _replay(host, structs.replace(options, parent=one.run_id, run_id=one.replay_id), one)
 
         try:
             with self._scope:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 import anyio.lowlevel
+from msgspec import structs
 
 from orchestrator.executor.commands import Stop, about
 from orchestrator.executor.replay import REPLAYED
@@ -50,7 +51,7 @@ async def wait_to_land(log: RunLog, replay: RunningReplay, activation: Activatio
                 await log.moved()
     else:
         return record
-    return record.model_copy(update=dict(log.now()))
+    return structs.replace(record, **log.now())
 
 
 async def wait_for_stop(log: RunLog, replay: RunningReplay, activation: Activation) -> None:
@@ -124,9 +125,9 @@ def _apply_next_outside(log: RunLog, replay: RunningReplay) -> bool:
     if record.type == "cancelled":
         Stop("cancel", REPLAYED, record.reason).apply(log)
     elif record.type == "event_received":
-        log.push(record.model_copy(update={**stamp, "seal": "", "message": None, "questions": ()}))
+        log.push(structs.replace(record, **stamp, seal="", message=None, questions=()))
     elif record.type == "limit_spent":
-        log.push(record.model_copy(update={**stamp, "seal": "", "activation": None}))
+        log.push(structs.replace(record, **stamp, seal="", activation=None))
     else:
         around = [
             frame.parent
@@ -134,7 +135,7 @@ def _apply_next_outside(log: RunLog, replay: RunningReplay) -> bool:
             if frame.parent is not None and (frame.parent.path, frame.parent.node) == (record.path, record.node)
         ]
         for activation in around:
-            log.push(record.model_copy(update={**stamp, "seal": "", "activation": activation.key}))
+            log.push(structs.replace(record, **stamp, seal="", activation=activation.key))
     return True
 
 
@@ -174,7 +175,11 @@ def answer_as_recorded(log: RunLog, replay: RunningReplay, activation: Activatio
     if found is not None:
         return False
     why = "the replayed run did not ask this question"
-    request = {"prompt": question.prompt, "payload": dict(question.payload), "choices": list(question.choices)}
+    request: r.JsonDict = {
+        "prompt": question.prompt,
+        "payload": dict(question.payload),
+        "choices": list(question.choices),
+    }
     wanted = question_digest(question)
     log.push(
         r.Diverged(

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from orchestrator.graph.model import node_data
-from orchestrator.graph.topology import DONE, IF_NAMED, START
+from orchestrator.graph.topology import DONE, IF_NAMED, START, TOO_LONG
 from orchestrator.graph.versions import Renames, inside
 
 if TYPE_CHECKING:
@@ -89,7 +89,9 @@ def unbounded(graph: GraphDefinition) -> tuple[str, ...]:
     if graph.limits.steps is not None:
         return ()
     ways = ways_of(graph)
-    ways.remove_nodes_from(graph.limits.visits)
+    for name in graph.limits.visits.keys() & graph.nodes.keys():  # a visit that takes `too_long` spends nothing
+        free = {route.target for route in graph.topology.routes(name, TOO_LONG)}
+        ways.remove_edges_from([(name, target) for target in ways[name] if target not in free])
     try:
         cycle = [source for source, _ in nx.find_cycle(ways)]
     except nx.NetworkXNoCycle:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, partial
 from math import inf
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from orchestrator.errors import Problem
 from orchestrator.graph.faults import listed_names
@@ -89,8 +90,7 @@ def _meetings(topology: Topology) -> list[Problem]:
     return list(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class _Meetings:
+class _Meetings(Struct, frozen=True):
     """The first places where branches of a fork meet."""
 
     branches: list[str]

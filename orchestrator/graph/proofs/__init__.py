@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from orchestrator.graph.proofs.approvals import confirmed
 from orchestrator.graph.proofs.ends import bounded, ending, firing
+from orchestrator.graph.proofs.guards import guarded
 from orchestrator.graph.proofs.places import Place, places_of
 from orchestrator.graph.proofs.writes import separate
 
@@ -31,6 +32,7 @@ def prove(graph: GraphDefinition, tools: Sequence[NodeTool] | None = None) -> It
     """
     places = places_of(graph, tools)
     yield from confirmed(places, tools)
+    yield from guarded(places, tools)
     yield from bounded(places)
     yield from firing(places)
     yield from ending(places)

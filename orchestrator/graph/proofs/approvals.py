@@ -17,6 +17,7 @@ from orchestrator.graph.proofs.places import (
     asks_about_calls,
     calls_of,
     has_own_code,
+    inner_names,
     inputs_of,
     outputs_of,
     updates_of,
@@ -243,7 +244,7 @@ class ApprovalSearch:
             nodes = paths.graph.nodes
             inside = {spot.vertex for spot in paths.spots if spot.vertex in nodes and fork in paths.inside(spot)}
             self._users[key] = any(
-                (_inner_names(nodes[name], call.tool) and _inner_names(nodes[name], call.args))
+                (inner_names(nodes[name], call.tool) and inner_names(nodes[name], call.args))
                 or nodes[name].called_from == (call.tool, call.args)
                 or (paths.graph is self.graph and name == self.node)
                 for name in inside
@@ -362,8 +363,8 @@ class ApprovalSearch:
         calls = {
             call._replace(tool=tool, args=args)
             for call in approved.calls
-            for tool in _inner_names(node, call.tool)
-            for args in _inner_names(node, call.args)
+            for tool in inner_names(node, call.tool)
+            for args in inner_names(node, call.args)
         }
         return Approved(approved.next, frozenset(calls))
 
@@ -376,7 +377,7 @@ class ApprovalSearch:
             handed = [
                 one.plain
                 for one in entered.calls
-                if one.tool in _inner_names(node, call.tool) and one.args in _inner_names(node, call.args)
+                if one.tool in inner_names(node, call.tool) and one.args in inner_names(node, call.args)
             ]
             touched = written is None or not written.isdisjoint((call.tool, call.args))
             if not touched and all(one in left for one in handed):
@@ -438,11 +439,6 @@ class ApprovalSearch:
             by = (id(graph), scope, name)
             calls |= {ApprovedCall(*approval.call, whole=not approval.unasked, by=by)}
         return Approved(following, calls)
-
-
-def _inner_names(node: Node, outer: str) -> list[str]:
-    """Return the fields of the inner graph that an outer field sets."""
-    return [inner for inner, ours in inputs_of(node).items() if ours == outer]
 
 
 def _reduced(graph: GraphDefinition, call: tuple[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ from orchestrator.graph.faults import listed_names
 from orchestrator.graph.proofs.paths import Paths, Spot
 from orchestrator.graph.proofs.places import Place, asks_model_before
 from orchestrator.graph.report import Proof, WitnessStep
-from orchestrator.graph.topology import START, digraph
+from orchestrator.graph.topology import START, TOO_LONG, digraph
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -76,10 +76,10 @@ def _ways(place: Place, *, free: bool) -> nx.DiGraph[Spot]:
     called = free and bool(_called(place))
     found: nx.DiGraph[Spot] = digraph({})
     for spot in paths.spots:
-        if spot.spent or spot.vertex in visits:
+        if spot.spent:
             continue
         for move in paths.moves(spot):
-            if move.target.vertex in visits:
+            if spot.vertex in visits and move.outcome != TOO_LONG:
                 continue
             if called and spot.vertex in nodes and asks_model_before(nodes[spot.vertex], move.outcome):
                 continue

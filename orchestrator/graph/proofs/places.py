@@ -26,6 +26,7 @@ CHANGING = ("write", "dangerous")
 _DECLARING = frozenset(
     (
         "approves",
+        "asks_before_calls",
         "asks_model",
         "called_from",
         "calls_tools",
@@ -117,7 +118,7 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
         return Calls()
     irreversible = ("its effect is irreversible",) if node.effect == "irreversible" else ()
     own = has_own_code(node)
-    if not (calls_tools(node) or (own and node.tools is None and may_call(node))):
+    if not (calls_tools(node) or (own and node.tools is None and may_call(node))) or asks_itself(node):
         return Calls(irreversible)
     given = {tool.name: tool for tool in tools or ()}
     toolset = scope.toolset(node)
@@ -139,6 +140,40 @@ def calls_of(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYW
             found = []
     changing = [tool for tool in found if tool.risk not in HARMLESS]
     return Calls((*irreversible, *(f"{tool.name} ({tool.risk})" for tool in changing)), missing)
+
+
+def callable_tools(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYWHERE) -> list[NodeTool]:
+    """Return the known tools that a node itself may call, without those of a graph inside it.
+
+    Args:
+        node: the node.
+        tools: the tools of nodes that name none of their own; None if not known.
+        scope: the tools declared by the nodes around its graph.
+    """
+    if node.subgraph is not None or not (calls_tools(node) or (has_own_code(node) and may_call(node))):
+        return []
+    given = {tool.name: tool for tool in tools or ()}
+    toolset = scope.toolset(node)
+    named = (
+        list(given.values())
+        if toolset is None
+        else [given.get(one) if isinstance(one, str) else one for one in toolset]
+    )
+    return [tool for tool in named if tool is not None]
+
+
+def has_unknown_tools(node: Node, tools: Sequence[NodeTool] | None, scope: Scope = EVERYWHERE) -> bool:
+    """Return True if a node itself may call a tool that is not known.
+
+    Args:
+        node: the node.
+        tools: the tools of nodes that name none of their own; None if not known.
+        scope: the tools declared by the nodes around its graph.
+    """
+    if node.subgraph is not None or not (calls_tools(node) or (has_own_code(node) and may_call(node))):
+        return False
+    toolset, given = scope.toolset(node), {tool.name for tool in tools or ()}
+    return tools is None if toolset is None else any(isinstance(one, str) and one not in given for one in toolset)
 
 
 def asks_about_calls(
@@ -208,6 +243,11 @@ def calls_tools(node: Node) -> bool:
     return node.calls_tools or (not _answers_for(type(node), "calls_tools") and sees_tools(node) and bool(node.tools))
 
 
+def asks_itself(node: Node) -> bool:
+    """Return True if the node asks before each of its calls that changes something."""
+    return node.asks_before_calls and _answers_for(type(node), "asks_before_calls")
+
+
 def approval_of(node: Node) -> Approval | None:
     """Return the calls that a person approves in the node; None if none are known."""
     return node.approves if _answers_for(type(node), "approves") else None
@@ -226,6 +266,21 @@ def inputs_of(node: Node) -> dict[str, str]:
 def outputs_of(node: Node) -> dict[str, str]:
     """Return the outer state's fields that the inner graph's fields set; none if a user's class makes the update."""
     return getattr(node, "outputs", None) or {} if _answers_for(type(node), "outputs") else {}
+
+
+def inner_names(node: Node, outer: str) -> list[str]:
+    """Return the fields of the inner graph that an outer field sets."""
+    return [inner for inner, ours in inputs_of(node).items() if ours == outer]
+
+
+def outer_names(graph: GraphDefinition, node: Node, inner: GraphDefinition, name: str) -> list[str]:
+    """Return the outer state's fields that have the value of an inner field after the inner graph has ended."""
+    outputs, inputs = outputs_of(node), inputs_of(node)
+    names = [outer for outer, theirs in outputs.items() if theirs == name]
+    if name in inputs and inputs[name] not in outputs:
+        written = [updates_of(one) for one in inner.nodes.values()]
+        names += [inputs[name]] if all(one is not None and name not in one for one in written) else []
+    return [one for one in names if one in graph.schema.fields]
 
 
 def updates_of(node: Node) -> frozenset[str] | None:

@@ -6,10 +6,11 @@ import json
 import re
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import Struct
 
 from orchestrator.errors import ArrowSyntaxError, GraphError, GraphUnknown, InvalidGraph, Problem
 from orchestrator.graph.edges import Edge, iter_edges, parse_edges
@@ -282,8 +283,7 @@ def located(path: Path, text: str) -> Iterator[None]:
         raise _with_lines(error, path, text) from None
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedProblem:
+class PlacedProblem(Struct, frozen=True):
     """A problem of a graph file, and its line."""
 
     line: int
@@ -293,8 +293,7 @@ class PlacedProblem:
     problem: Problem
 
 
-@dataclass(frozen=True, slots=True)
-class NodeLines:
+class NodeLines(Struct, frozen=True):
     """The lines of a node in a graph file, from 1."""
 
     first: int

@@ -162,6 +162,7 @@ SHIPPED_TYPES: Mapping[str, Literal["messages", "nodes"]] = {
     "Message": "messages",
     "Reply": "messages",
     "ToolCall": "messages",
+    "CodeBlock": "nodes",
     "ContextUsage": "nodes",
     "PlannedCall": "nodes",
     "Step": "nodes",

@@ -35,6 +35,7 @@ _HANDLERS: Mapping[str, Callable[[RunState, Any], None]] = {
     "paused": questions.paused,
     "resumed": questions.resumed,
     "cancelled": lifecycle.cancelled,
+    "diverged": lifecycle.diverged,
     "limits_changed": lifecycle.limits_changed,
     "forked": lifecycle.forked,
     "migrated": lifecycle.migrated,
@@ -64,6 +65,11 @@ def apply(run: RunState, record: Record) -> Delta:
     if run.was_running and ts > run.updated and kind not in _AFTER_A_GAP:
         run.seconds += ts - run.updated
     run.head, run.updated = seq, ts
+    if kind == "step_done" and steps.go_straight(run, record):  # type: ignore[arg-type]  # told by its type
+        return delta
+    if run.lone is not None:
+        run.lone.end()
+        run.lone = None
     handler = _HANDLERS.get(kind)
     if handler is not None:
         handler(run, record)

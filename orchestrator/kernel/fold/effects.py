@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from orchestrator.graph.limits import Usage
 from orchestrator.kernel import records as r
 from orchestrator.kernel.ledger import EffectEntry, did_irreversible, place_of
@@ -102,9 +104,7 @@ def supersede(run: RunState, key: str, result: object) -> None:
     if entry is None or entry.settled is None:
         return
     _count_irreversible(run, key, entry.intended.activation, may_have_happened=True)
-    entry.settled = entry.settled.model_copy(
-        update={"ok": True, "result": result, "error": None, "unknown": False, "next_at": None}
-    )
+    entry.settled = structs.replace(entry.settled, ok=True, result=result, error=None, unknown=False, next_at=None)
 
 
 def _count_irreversible(run: RunState, key: str, activation: str, *, may_have_happened: bool) -> None:

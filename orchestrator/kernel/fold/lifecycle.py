@@ -6,7 +6,8 @@ A fork is a copy of a run's first records that becomes a run of its own, with ch
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
+
+from msgspec import structs
 
 from orchestrator.errors import StoreCorrupt
 from orchestrator.graph.limits import Usage
@@ -17,7 +18,7 @@ from orchestrator.kernel.fold.effects import supersede, unmake
 from orchestrator.kernel.fold.steps import begin
 from orchestrator.kernel.frame import new_frame
 from orchestrator.kernel.pools import release_all
-from orchestrator.kernel.question import NOT_STARTED, PAUSE, Question, in_family
+from orchestrator.kernel.question import AFTER_STEP, NOT_STARTED, PAUSE, Question, in_family
 from orchestrator.kernel.reopening import begin_inside, raise_limits, reopen, reopen_fork
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase, hash_id
@@ -41,8 +42,13 @@ def run_started(run: RunState, record: r.RunStarted) -> None:
 def cancelled(run: RunState, record: r.Cancelled) -> None:
     """End the run's graph at once."""
     if run.root is not None and run.result is None:
-        run.cancelled = True
+        run.cancelled, run.diverged_because = True, record.reason if record.at_divergence else ""
         finish(run, run.root, FrameResult("cancelled", run.root.trunk.values))
+
+
+def diverged(run: RunState, record: r.Diverged) -> None:
+    """Note that a replay made a request that the replayed run did not make."""
+    run.diverged = True
 
 
 def limits_changed(run: RunState, record: r.LimitsChanged) -> None:
@@ -78,7 +84,7 @@ def ended(run: RunState, record: r.Ended) -> None:
         finish(run, run.root, FrameResult(record.status, run.root.trunk.values, record.error))
     if run.root is not None and run.root.result is not None and record.reduced:
         values = {**run.root.result.values, **run.plan.schema.decode(record.reduced)}
-        run.root.result = replace(run.root.result, values=values)
+        run.root.result = structs.replace(run.root.result, values=values)
     run.questions.clear()
     run.asked.clear()
 
@@ -106,11 +112,13 @@ def forked(run: RunState, record: r.Forked) -> None:
         for token in edited_tokens(run, record.branch):
             _set_values(token, record)
     run.inherited, run.saved = run.usage, Usage()
+    run.diverged = False
     run.totals.begin_fork(run.running, run.seconds)
     _begin_behind(run, record)
-    if record.held:
+    if record.held or record.once:
         run.paused = True
-        run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=NOT_STARTED)
+        prompt = NOT_STARTED if record.held else AFTER_STEP
+        run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=prompt)
         run.asked[PAUSE] = record.ts
 
 
@@ -177,9 +185,7 @@ def _answer_anew(run: RunState, record: r.Forked) -> None:
     for token in run.live_tokens():
         given = token.answers.get(record.question)
         if given is not None:
-            now = given.model_copy(
-                update={"seq": record.seq, "answer": record.answer, "by": record.by, "policy": False}
-            )
+            now = structs.replace(given, seq=record.seq, answer=record.answer, by=record.by, policy=False)
             token.answers = {**token.answers, record.question: now}
 
 

@@ -10,7 +10,7 @@ from orchestrator.kernel.fold.lifecycle import withdraw
 from orchestrator.kernel.fold.steps import timed_out
 from orchestrator.kernel.frame import interrupt
 from orchestrator.kernel.pools import release_all
-from orchestrator.kernel.question import LATE, PAUSE, Question, Value, until
+from orchestrator.kernel.question import AFTER_STEP, LATE, PAUSE, Question, Value, until
 from orchestrator.kernel.run_state import RunState
 from orchestrator.kernel.state import Activation, Phase
 
@@ -142,7 +142,9 @@ def resumed(run: RunState, record: r.Resumed) -> None:
         run.approve = record.approve
     if record.pause_before is not None or record.pause_after is not None:
         admission.change_breakpoints(run, record.pause_before, record.pause_after)
-    if record.unpause:
+    if record.unpause and run.is_held and run.fork is not None and run.fork.once and run.running:
+        run.questions[PAUSE] = Question(id=PAUSE, kind="pause", node="", prompt=AFTER_STEP)
+    elif record.unpause:
         _unpause(run)
 
 

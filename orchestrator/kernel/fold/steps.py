@@ -6,10 +6,10 @@ from orchestrator.kernel import admission, pools
 from orchestrator.kernel import records as r
 from orchestrator.kernel.endings import finish, forget_kept, stop
 from orchestrator.kernel.frame import exhaust, land, new_frame, start
-from orchestrator.kernel.merge import passed_version, step_version
+from orchestrator.kernel.merge import values_after
 from orchestrator.kernel.records import StepDone
 from orchestrator.kernel.run_state import RunState
-from orchestrator.kernel.state import Activation, FrameResult, FrameState, Phase, hash_id
+from orchestrator.kernel.state import Activation, FrameResult, FrameState, LoneSteps, Phase, hash_id
 from orchestrator.kernel.version import Version
 
 
@@ -22,17 +22,18 @@ def begin(run: RunState, frame: FrameState) -> None:
 
 def step_done(run: RunState, record: r.StepDone) -> None:
     """End a step with its outcome. One that was stopped takes its edges when the run is reopened."""
-    if go_straight(run, record):
-        return
     activation = _take_out(run, record, failed=False)
     run.ledger.forget(record.activation)
     if activation is None:
         activation = run.stopped.pop(record.activation, None)
         if activation is not None:
+            activation.frame.plan.schema.check_names(record.update)
             forget_kept(run, activation)
             activation.late = record
     else:
         forget_kept(run, activation)
+        if record.uncounted:
+            admission.give_back(activation)
         land(run, activation, record.outcome, record.update, record.ops, record.reduced, record.error)
         admission.mark(run, activation.frame)
         admission.pause_after(run, activation)
@@ -138,52 +139,58 @@ def go_straight(run: RunState, record: StepDone) -> bool:
     if step is None:
         return False
     frame = step.frame
-    live = frame.live
-    if len(live) > 1:
-        return False
     route = frame.plan.topology.single_routes.get((step.node, record.outcome))
-    if route is None or not _is_alone(run, step):
+    if route is None or run.observers:
         return False
-    update, node = record.update, record.node
+    lone = run.lone
+    if lone is None or lone.step is not step:
+        if not _is_alone(run, step):
+            return False
+        if lone is not None:
+            lone.end()
+        lone = run.lone = LoneSteps.begin(step)
+    if lone.count >= lone.room:
+        return False
+    update, node, version, taken = record.update, record.node, step.version, step.taken
     if update or record.reduced:
-        version = step_version(step, update, record.ops, record.reduced, alone=True)
-    else:
-        version = passed_version(step, alone=True)
-    target, counters = route.target, frame.counters
+        version = Version(values_after(step, update, record.ops, record.reduced), key=key, taken=taken)
+    elif taken != version.taken:
+        version = Version(version.values, key=key, taken=taken)
+    target, counters, live = route.target, frame.counters, frame.live
     run.steps += 1
-    run.totals.landed(key, node, run.seconds, failed=False)
     run.ledger.forget(key)
     counters.busy[node] += record.ended - record.started
     counters.taken[route.index] += 1
     counters.visits[target] += 1
-    for outer in frame.line:
-        outer.steps += 1
+    lone.count += 1
     del running[key], live[key]
     following = hash_id(key, target, "0")
     token = Activation(frame, following, target, version, step.rank)
     token.phase, token.counted = Phase.RUNNING, True
     if (error := record.error) is not None:
         token.error = error
-    live[following] = running[following] = token
+    live[following] = running[following] = lone.step = token
+    run.totals.passed(key, node, token, run.seconds)
     run.delta.started.append(token)
     return True
 
 
 def _is_alone(run: RunState, step: Activation) -> bool:
-    """Return True if only the step's successor can follow: no branch or history, nothing waits, no limit is near."""
+    """Return True if only the step's successor can follow: no branch or history, nothing waits, nothing is held back.
+
+    It then holds for the steps that follow, too, until there is another record than their ends; `run.lone` keeps it.
+    """
     frame = step.frame
-    if frame.ended_versions or frame.plan.pooled or frame.limits.visits:
+    if len(frame.live) > 1 or frame.ended_versions or frame.plan.pooled or frame.limits.visits:
         return False
     if step.forks or step.version.parents or step.rank.joined is not None or step.kept is not None:
         return False
     if run.ready_frames or run.exhausting_frames or run.lines or run.reserves or run.events.kept or run.forks:
         return False
-    if run.observers or run.paused or run.breakpoints is not None:
+    if run.paused or run.breakpoints is not None:
         return False
     for outer in frame.line:
-        limits = outer.limits
-        if outer.after_limit or (limits.steps is not None and outer.steps >= limits.steps):
-            return False
-        if limits.concurrency is not None and outer.active > limits.concurrency:
+        most = outer.limits.concurrency
+        if outer.after_limit or (most is not None and outer.active > most):
             return False
     return True

@@ -25,6 +25,9 @@ _WORDS = {
     "refusal": "refusal",
 }
 _ENDS = {"": "stop"} | {word: end for end, words in _WORDS.items() for word in words.split()}
+_PAUSED = "pause_turn"
+"""End of a turn in which a tool of the server takes too long; see
+https://platform.claude.com/docs/en/build-with-claude/handling-stop-reasons."""
 _NO_CALLS = re.compile(r"abort|cancel|error|malformed|unexpected|timeout")
 """Ends after which the tool calls in a reply may be incomplete, too."""
 _prefix = re.compile(r"finish_?reason[._]")
@@ -53,6 +56,11 @@ def ended(reply: Reply, profile: Profile) -> Reply:
 def unfinished(reply: Reply, request: ModelRequest, profile: Profile) -> str | None:
     """Return why a reply cannot be taken as complete; None if it can."""
     word = str(reply.details.get("finish_reason", reply.finish))
+    if word == _PAUSED and end_of(word, profile) is None and not reply.tool_calls:
+        return (
+            f"the server paused its own tools ({word}) before the answer was complete, and the library does not "
+            "continue such a turn: allow these tools fewer uses (max_uses), ask for less, or use tools of the run"
+        )
     known = f'use Profile(ends={{{json.dumps(word, ensure_ascii=False)}: "stop"}})'
     if end_of(word, profile) is None and not reply.tool_calls:
         return (

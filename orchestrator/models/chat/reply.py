@@ -32,11 +32,14 @@ _DEEPEST = FOREIGN_DEPTH
 """Maximum depth of JSON that is kept: deeper values can be stored by few stores."""
 
 
-def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
+def reply_of(
+    text: str, model: str, *, clean: Callable[[str], str] = str, read: Callable[..., Reply] | None = None
+) -> Reply:
     """Return the reply in a server's answer.
 
     Args:
         clean: makes a server's text safe for an error message.
+        read: reads the parsed answer, like `reply_from`, which is the default.
 
     Raises:
         ModelUnavailable: the answer is cut or contains no reply.
@@ -55,7 +58,7 @@ def reply_of(text: str, model: str, *, clean: Callable[[str], str] = str) -> Rep
         answer = answer[0]
     if not isinstance(answer, dict):
         raise ModelUnavailable(f"model {model!r}: the server's answer is not a JSON object: {clean(quoted(text))}")
-    return reply_from(answer, model, clean=clean)
+    return (read or reply_from)(answer, model, clean=clean)
 
 
 def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], str] = str) -> Reply:
@@ -82,7 +85,7 @@ def reply_from(answer: Mapping[str, Any], model: str, *, clean: Callable[[str], 
         Reply(
             text=content,
             tool_calls=calls,
-            usage=_usage(answer.get("usage")),
+            usage=usage_of(answer.get("usage")),
             finish="" if finish in _ABSENT else finish,
             extras=_kept(message, OWN),
             details=_kept(answer, ("choices", "object", "logprobs")) | _logprobs(choice),
@@ -241,13 +244,15 @@ def _object(text: str, *, strict: bool) -> dict[str, Any] | None:
     return found if isinstance(found, dict) and not deeper_than(found, _DEEPEST) else None
 
 
-def _count(written: object) -> int | None:
+def count_in(written: object) -> int | None:
+    """Return a number of tokens; None if it is missing or implausible."""
     if isinstance(written, float) and written.is_integer():
         written = int(written)
     return written if type(written) is int and 0 <= written < MAX_TOKENS else None
 
 
-def _usage(written: object) -> Usage | None:
+def usage_of(written: object) -> Usage | None:
+    """Return the usage in an answer; None if a count is missing."""
     given, made = counts(written)
     # If a count is missing or implausible, `approximated` estimates it.
     if given is None or made is None:
@@ -258,19 +263,24 @@ def _usage(written: object) -> Usage | None:
 def cache_counts(written: object) -> dict[str, int]:
     """Return the input tokens that were read from and written to the provider's cache, as fields of `Usage`."""
     fields = written if isinstance(written, dict) else {}
-    details = fields.get("prompt_tokens_details")
+    details = fields.get("prompt_tokens_details", fields.get("input_tokens_details"))
     inside = details if isinstance(details, dict) else {}
     read = (inside.get("cached_tokens"), fields.get("prompt_cache_hit_tokens"), fields.get("cache_read_input_tokens"))
     kept = (inside.get("cache_write_tokens"), fields.get("cache_creation_input_tokens"))
     found = {"cached_tokens": read, "written_tokens": kept}
-    return {name: count for name, given in found.items() if (count := next(filter(None, map(_count, given)), 0))}
+    return {name: count for name, given in found.items() if (count := next(filter(None, map(count_in, given)), 0))}
 
 
 def counts(written: object) -> tuple[int | None, int | None]:
     """Return input and output tokens of an answer's `usage`, each None if it is missing."""
     if not isinstance(written, dict):
         return None, None
-    return _count(written.get("prompt_tokens")), _count(written.get("completion_tokens"))
+    given, made = (written.get(old, written.get(new)) for old, new in _COUNTS)
+    return count_in(given), count_in(made)
+
+
+_COUNTS = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+"""Names of the counts in chat completions, and in the interfaces that followed."""
 
 
 # -- replies to requests that had to be sent in another form ---------------------------------------------------------

@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+from orchestrator.json import frozen
 from orchestrator.models.base import ModelRequest
-from orchestrator.models.messages import Image, Message, ToolCall, system
+from orchestrator.models.messages import OWN_PARTS, Image, Message, ToolCall, system
 from orchestrator.models.profile import Profile
 from orchestrator.models.strict import resolved, strict_schema, with_items
 
 WRAP = "answer"
 """The property with an answer that is not a JSON object: at the root, providers accept only objects."""
-_NO_REPLY = "(empty reply)"
+NO_REPLY = "(empty reply)"
 """The content of an assistant's message that has neither text nor calls: some servers reject an empty one."""
 _NAME = 64
 """Maximum number of characters of a tool's name."""
@@ -27,6 +29,14 @@ _unsafe = re.compile(r"[^a-zA-Z0-9_-]")
 
 def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile) -> dict[str, Any]:
     """Return the body of a request. The request's options take precedence over the defaults."""
+    messages, body = fields_of(request, defaults, profile)
+    return renamed({"messages": _messages(messages, profile), **body, "model": model}, wire_names(request))
+
+
+def fields_of(
+    request: ModelRequest, defaults: Mapping[str, object], profile: Profile
+) -> tuple[tuple[Message, ...], dict[str, Any]]:
+    """Return the messages of a request, and the other fields of its body, with the tools' own names."""
     messages = request.messages
     body: dict[str, Any] = {}
     if request.tools:
@@ -36,7 +46,28 @@ def body_of(request: ModelRequest, model: str, defaults: Mapping[str, object], p
     body.update(defaults)
     body.update(request.options)
     _fit(body, profile)
-    return renamed({"messages": _messages(messages, profile), **body, "model": model}, wire_names(request))
+    return messages, body
+
+
+def named_fields_of(
+    request: ModelRequest, defaults: Mapping[str, object], profile: Profile
+) -> tuple[list[Message], dict[str, Any]]:
+    """Like `fields_of`, with the names that are sent."""
+    messages, body = fields_of(request, defaults, profile)
+    names = wire_names(request)
+    if not names:
+        return list(messages), body
+    del (renamed_body := renamed({"messages": (), **body}, names))["messages"]
+    return [_renamed(message, names) for message in messages], renamed_body
+
+
+def _renamed(message: Message, names: Mapping[str, str]) -> Message:
+    """Return a message with the names that are sent."""
+    if not message.tool_calls:
+        name = names.get(message.name or "")
+        return message if name is None else message.model_copy(update={"name": name})
+    calls = [call.model_copy(update={"name": names.get(call.name, call.name)}) for call in message.tool_calls]
+    return message.model_copy(update={"tool_calls": tuple(calls)})
 
 
 def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, Any]]:
@@ -53,7 +84,7 @@ def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, A
                 whose = f"What the tool {message.name or 'that was called'} shows (call {message.tool_call_id}):"
                 shown += [{"type": "text", "text": whose}, *map(_image, message.images)]
             message = message.model_copy(update={"images": ()})
-        found.append(_message(message, profile))
+        found.append(message.kept(("chat", profile.system_role), partial(_message, profile=profile)))
     return [*found, {"role": "user", "content": shown}] if shown else found
 
 
@@ -83,10 +114,17 @@ def _fit(body: dict[str, Any], profile: Profile) -> None:
 
 
 def _tool(tool: Mapping[str, Any], profile: Profile) -> dict[str, Any]:
+    written: dict[str, Any] = frozen(tool).kept(
+        ("chat", profile.strict_tools), partial(_function, strict_tools=profile.strict_tools)
+    )
+    return written
+
+
+def _function(tool: Mapping[str, Any], strict_tools: bool) -> dict[str, Any]:
     function = tool.get("function")
     if not isinstance(function, Mapping) or not function.get("parameters"):
         return dict(tool)
-    strict = strict_schema(function["parameters"], nullable=True) if profile.strict_tools else None
+    strict = strict_schema(function["parameters"], nullable=True) if strict_tools else None
     if strict is None:
         return {**tool, "function": {**function, "parameters": with_items(function["parameters"])}}
     return {**tool, "function": {**function, "parameters": strict, "strict": True}}
@@ -134,17 +172,18 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
     if message.role != "assistant" or message.tool_calls:
         # Reasoning that precedes a tool call must be sent back with the call. Some servers reject reasoning from
         # earlier turns.
-        written = {**message.extras, **written}
+        # What another interface gave is not sent to this one.
+        written = {**(message.extras if message.extras.keys().isdisjoint(OWN_PARTS) else {}), **written}
     if message.tool_calls:
         written["content"] = message.content or None
         # Some servers parse the arguments that they are sent, and answer 500 if these are not JSON.
-        functions = [{"name": call.name, "arguments": _arguments(call)} for call in message.tool_calls]
+        functions = [{"name": call.name, "arguments": arguments_text(call)} for call in message.tool_calls]
         written["tool_calls"] = [
             {**call.extras, "id": call.id, "type": "function", "function": function}
             for call, function in zip(message.tool_calls, functions, strict=True)
         ]
     elif message.role == "assistant" and not message.content.strip():
-        written["content"] = _NO_REPLY
+        written["content"] = NO_REPLY
     if message.tool_call_id is not None:
         written["tool_call_id"] = message.tool_call_id
     elif message.name is not None:
@@ -152,16 +191,21 @@ def _message(message: Message, profile: Profile) -> dict[str, Any]:
     return written
 
 
-def _arguments(call: ToolCall) -> str:
+def arguments_text(call: ToolCall) -> str:
     if call.arguments is None:
         return json.dumps({"not_a_json_object": call.raw}, ensure_ascii=False)
     return call.raw or json.dumps(call.arguments, ensure_ascii=False)
 
 
+def safe_name(name: str) -> str:
+    """Return a name, or an id, with only characters that providers take."""
+    return _unsafe.sub("_", name)
+
+
 def wire_names(request: ModelRequest) -> dict[str, str]:
     """Return the name that is sent for each name that providers do not take; names stay distinct."""
-    called = (call.name for message in request.messages for call in message.tool_calls)
-    names = dict.fromkeys((*offered_names(request), *called))
+    names = dict.fromkeys(offered_names(request))
+    names |= {call.name: None for message in request.messages for call in message.tool_calls}
     unsafe = [name for name in names if not 0 < len(name) <= _NAME or _unsafe.search(name)]
     if not unsafe:
         return {}

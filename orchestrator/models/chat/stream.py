@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -99,6 +100,31 @@ class Piece(NamedTuple):
 
     text: str = ""
     reasoning: str = ""
+
+
+class StreamAssembly(ABC):
+    """An answer, assembled from the chunks of its stream."""
+
+    def __init__(self) -> None:
+        self.finish: str | None = None
+        """Why the model stopped; None until the stream contains the reason."""
+        self.done = False
+        """True once the stream has its end marker."""
+        self.error: object = None
+        """The error in a chunk."""
+
+    @property
+    def whole(self) -> bool:
+        """Return True if the answer is complete."""
+        return self.finish is not None
+
+    @abstractmethod
+    def add(self, chunk: Mapping[str, Any]) -> Piece:
+        """Add the next chunk. An invalid field in it is ignored."""
+
+    @abstractmethod
+    def answer(self) -> dict[str, Any]:
+        """Return the answer as the server would have sent it without streaming."""
 
 
 class _Object:
@@ -221,16 +247,11 @@ class _PartialCall:
         return {**extras, "id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 
-class Assembly:
+class Assembly(StreamAssembly):
     """An answer of chat completions, assembled from the chunks of its stream."""
 
     def __init__(self) -> None:
-        self.finish: str | None = None
-        """Why the model stopped; None until the stream contains the reason."""
-        self.done = False
-        """True once the stream has its end marker."""
-        self.error: object = None
-        """The error in a choice."""
+        super().__init__()
         self._begun = False
         self._top: dict[str, Any] = {}
         self._text: list[str] = []
@@ -335,28 +356,35 @@ def is_end(data: str) -> bool:
     return data[:1] != "{" and data.strip().startswith(("[DONE]", "DONE"))
 
 
-def reply_to(text: str, model: str, *, clean: Callable[[str], str] = str) -> Reply:
+def reply_to(
+    text: str,
+    model: str,
+    *,
+    clean: Callable[[str], str] = str,
+    assembly: Callable[[], StreamAssembly] = Assembly,
+    read: Callable[..., Reply] = reply_from,
+) -> Reply:
     """Like `reply_of`, also for the events of a stream: some servers always stream, or mislabel streams."""
     if not text.startswith(("data:", "event:")):
-        return reply_of(text, model, clean=clean)
-    events, assembly = EventDecoder(), Assembly()
+        return reply_of(text, model, clean=clean, read=read)
+    events, built = EventDecoder(), assembly()
     try:
         for data in (*events.feed(text.encode("utf-8", "replace")), *events.rest()):
-            assembly.done = is_end(data)
-            if assembly.done:
+            built.done = is_end(data)
+            if built.done:
                 break
-            assembly.add(chunk_of(data, model, clean))
-            if assembly.error is not None:
-                raise error_in(assembly.error, model, clean)
+            built.add(chunk_of(data, model, clean))
+            if built.error is not None:
+                raise error_in(built.error, model, clean)
     except ModelError:
-        if not assembly.whole:
+        if not built.whole:
             raise
-    if not assembly.whole:
-        raise broken_off(assembly, events, model, clean)
-    return reply_from(assembly.answer(), model, clean=clean)
+    if not built.whole:
+        raise broken_off(built, events, model, clean)
+    return read(built.answer(), model, clean=clean)
 
 
-def broken_off(assembly: Assembly, events: EventDecoder, model: str, clean: Callable[[str], str]) -> ModelError:
+def broken_off(assembly: StreamAssembly, events: EventDecoder, model: str, clean: Callable[[str], str]) -> ModelError:
     """Return the error for a stream that ended without a complete reply."""
     if assembly.done:
         return ModelUnavailable(f"model {model!r}: the server's stream contains no reply")

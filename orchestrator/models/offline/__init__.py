@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from typing import Any
+from typing import Any, cast
 
 from orchestrator.graph.limits import Usage
 from orchestrator.models.base import ModelRequest, WordsModel
@@ -33,6 +33,7 @@ from orchestrator.models.offline.planning import (
     line,
     missing,
     plan_calls,
+    plan_code,
     plan_steps,
     solve,
 )
@@ -40,6 +41,8 @@ from orchestrator.models.offline.planning import (
 __all__ = ["OfflineModel"]
 
 
+_TRANSFER = "transfer_to_"
+"""The beginning of the names of tools that hand a question over."""
 _word = re.compile(r"\w+|[^\w\s]")
 
 
@@ -87,6 +90,12 @@ class OfflineModel(WordsModel):
             return _plan(facts, request), ()
         if request.task == "solve":
             return solve(facts), ()
+        if request.task == "judge":
+            return _judge(facts), ()
+        if request.task == "replan":
+            return _replan(facts), ()
+        if request.task == "code":
+            return _code(request), ()
         choices = facts.get("choices")
         if request.task in ("classify", "decide") and isinstance(choices, Mapping):
             return _choose(str(facts.get("text")), choices), ()
@@ -126,7 +135,7 @@ def _begun(facts: Mapping[str, Any]) -> Term:
 
 def _plan(facts: Mapping[str, object], request: ModelRequest) -> str:
     question = str(facts["question"])
-    if facts.get("form") == "blueprint":
+    if facts.get("form") in ("blueprint", "tasks"):
         return plan_calls(question, _offered(facts, request))
     return plan_steps(question)
 
@@ -171,6 +180,40 @@ def _think(facts: Mapping[str, Any]) -> str:
     return f"Question: What is {written(operation)}?"
 
 
+def _code(request: ModelRequest) -> str:
+    """Return code that does all calls of a question at once; after it ran, the number that it printed."""
+    asked = max(n for n, message in enumerate(request.messages) if "question" in (message.data or {}))
+    last = request.messages[-1]
+    if last.role == "user" and len(request.messages) > asked + 1:
+        lines = last.content.strip().splitlines()
+        found = number_in(lines[-1])
+        return f"The code gave {line(last.content)}" if found is None else shown(found)
+    question = str((request.messages[asked].data or {})["question"])
+    offered = next((facts["functions"] for one in request.messages if "functions" in (facts := one.data or {})), [])
+    offers = [ToolOffer(one["name"], one["description"], one["parameters"]) for one in cast(Any, offered)]
+    if first_operation(read(question)) is None:
+        return shown(value_of(read(question)))
+    return plan_code(question, offers)
+
+
+def _judge(facts: Mapping[str, Any]) -> str:
+    """Return the highest scores for an answer that is right, else the lowest; it can only check arithmetic."""
+    try:
+        right = number_in(facts.get("answer")) == value_of(read(str(facts["question"])))
+        feedback = "" if right else f"{line(facts.get('answer'))} is not the answer: calculate again."
+    except (NoArithmetic, Unanswerable) as error:
+        right, feedback = False, str(error)
+    score = facts["highest"] if right else facts["lowest"]
+    return json.dumps({"feedback": feedback, "scores": dict.fromkeys(facts["rubric"], score)})
+
+
+def _replan(facts: Mapping[str, Any]) -> str:
+    """Return the steps of a plan that have no result yet, or the last result as the answer."""
+    steps, results = facts["steps"], facts["results"]
+    left = steps[len(results) :]
+    return json.dumps({"answer": "" if left else str(results[-1]), "steps": left})
+
+
 def _choose(text: str, choices: Mapping[str, object]) -> str:
     if choices.keys() == {"yes", "no"}:
         return "no"
@@ -193,13 +236,15 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
     """
     start = max((n for n, message in enumerate(request.messages) if message.role == "user"), default=0)
     facts = _facts(request.messages[: start + 1])
+    if "report" in facts:
+        return str(facts["report"]), ()
     try:
         term = _begun(facts)
     except Stuck as why:
         return f"{why}.", ()
     made = {call.id: call for message in request.messages[start:] for call in message.tool_calls}
     for message in request.messages[start:]:
-        if message.role != "tool":
+        if message.role != "tool" or (message.name or "").startswith(_TRANSFER):
             continue
         call = made.get(message.tool_call_id or "")
         error, output = _outcome(message)
@@ -227,13 +272,30 @@ def _call_tools(request: ModelRequest) -> tuple[str, Sequence[ToolCall]]:
         given = arguments(term, operation, offer) if offer is not None else None
         if offer is None or given is None:
             if not calls:
-                return missing(operation, offers), ()
+                return _handed_over(request, start, facts) or (missing(operation, offers), ())
             break
         same = [call for call in calls if call.name == offer.name and call.arguments == given]
         if not same:
             calls.append(ToolCall(id=_fresh(taken), name=offer.name, arguments=given, raw=json.dumps(given)))
     parts = " and ".join(written(operation) for operation in operations[: len(calls)])
     return f"To work out {written(term)} I need {parts}.", calls
+
+
+def _handed_over(request: ModelRequest, start: int, facts: Mapping[str, Any]) -> tuple[str, Sequence[ToolCall]] | None:
+    """Return the call that hands a question over, which no tool at hand answers; once, then it is worked out.
+
+    None if there is no agent to hand over to.
+    """
+    others = [offer for offer in _offers(request) if offer.name.startswith(_TRANSFER)]
+    if not others:
+        return None
+    handed = any((message.name or "").startswith(_TRANSFER) for message in request.messages[start:])
+    if handed:
+        return _work_out(facts, None), ()
+    name = _choose(str(facts["question"]), {offer.name: offer.description for offer in others[::-1]})
+    given = {"message": str(facts["question"])}
+    taken = {call.id for message in request.messages for call in message.tool_calls}
+    return "Another one can do this.", [ToolCall(id=_fresh(taken), name=name, arguments=given, raw=json.dumps(given))]
 
 
 def _outcome(message: Message) -> tuple[object | None, object]:
@@ -293,6 +355,9 @@ def _fill(schema: Mapping[str, Any], answer: Fraction) -> object | None:
             name: _fill(properties[name], answer) for name in schema.get("required") or properties if name in properties
         }
         return filled if filled and None not in filled.values() else None
+    if kind == "array":
+        item = _fill(schema.get("items") or {}, answer)
+        return None if item is None else [item]
     if kind == "integer":
         return answer.numerator if whole else None
     if kind == "number":

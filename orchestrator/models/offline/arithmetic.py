@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from itertools import pairwise
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 OperationName: TypeAlias = Literal["add", "subtract", "multiply", "divide", "power"]
 
@@ -32,15 +33,13 @@ class Unanswerable(Exception):
     """Raised when an expression has no value; the message says why, as a sentence without its full stop."""
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
+class Number(Struct, frozen=True):
     """A number."""
 
     value: Fraction
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """Two terms and the operation on them."""
 
     name: OperationName
@@ -48,8 +47,7 @@ class Operation:
     right: Term
 
 
-@dataclass(frozen=True, slots=True)
-class Negative:
+class Negative(Struct, frozen=True):
     """A term with a minus sign."""
 
     inner: Term
@@ -283,8 +281,7 @@ class NoArithmetic(Exception):
     """Raised when a text contains no arithmetic, or none that is understood; the message is a sentence about why."""
 
 
-@dataclass(frozen=True, slots=True)
-class _TermToken:
+class _TermToken(Struct, frozen=True):
     kind: str
     """`number`, `sign`, `(`, `)`, `word` or `other`."""
     text: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, cast
+
+from msgspec import Struct
 
 from orchestrator.models.messages import ToolCall
 from orchestrator.models.offline.arithmetic import (
@@ -35,6 +36,7 @@ from orchestrator.models.offline.arithmetic import (
     value_of,
     written,
 )
+from orchestrator.models.text.code import function_names
 
 
 def _set(words: str) -> frozenset[str]:
@@ -67,8 +69,10 @@ _PHRASE: Mapping[OperationName, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOffer:
+_reference = re.compile(r"#E(\d{1,9})")
+
+
+class ToolOffer(Struct, frozen=True):
     """A tool as a request offers it. `parameters` is None if the request does not contain them."""
 
     name: str
@@ -231,6 +235,29 @@ def plan_calls(question: str, offers: Sequence[ToolOffer]) -> str:
     return "\n".join(lines)
 
 
+def plan_code(question: str, offers: Sequence[ToolOffer]) -> str:
+    """Return Python code with a call for each operation, which prints the last result."""
+    term = _unsigned(read(question))
+    value_of(term)
+    names = function_names(offer.name for offer in offers)
+    blanks = _Blanks(term)
+    lines: list[str] = []
+    last = ""
+    while (operation := first_operation(term)) is not None:
+        offer = choose(term, operation, offers)
+        given = arguments(term, operation, offer) if offer is not None else None
+        if offer is None or given is None:
+            return missing(operation, offers)
+        whole = written(term) in given.values()
+        last = f"e{len(lines) + 1}"
+        passed = ", ".join(f"{name}={blanks.in_code(value)}" for name, value in given.items())
+        lines.append(f"{last} = {names[offer.name]}({passed})")
+        found = blanks.new()
+        term = found if whole else all_equal(term, operation, found)
+    code = "\n".join([*lines, f"print({last})"])
+    return f"I work out {question.strip()}\n```python\n{code}\n```"
+
+
 def solve(facts: Mapping[str, Any]) -> str:
     """Return the answer to a question, from the calls of its plan and their results."""
     term = _unsigned(read(str(facts["question"])))
@@ -326,6 +353,15 @@ class _Blanks:
         if by_place and (len(values) == 1 or not any(_is_word(value) for value in values.values())):
             return ", ".join(str(values[name]) for name in names)
         return json.dumps(values)
+
+    def in_code(self, value: object) -> str:
+        """Return an argument as code writes it, with the variable `e1` in place of the result of call 1."""
+        if isinstance(value, list):
+            return f"[{', '.join(map(self.in_code, value))}]"
+        found = self._value(value)
+        if isinstance(value, str) and isinstance(found, str):
+            return repr(found) if found == value else 'f"' + _reference.sub(r"{e\1}", found) + '"'
+        return _reference.sub(r"e\1", str(found))
 
     def _value(self, value: object) -> object:
         if isinstance(value, list):

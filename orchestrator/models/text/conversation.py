@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from pydantic import JsonValue
+
 from orchestrator.json import JsonObject
 from orchestrator.models.messages import Image, Message, system
 from orchestrator.models.text.forms import Form, OfferedTool
@@ -79,13 +81,21 @@ def in_own_words(message: Message, form: Form) -> str | None:
     return f"{message.content}{between}{words}"
 
 
-def instructed(messages: Sequence[Message], words: str) -> tuple[Message, ...]:
-    """Return the messages with this text added to the first system message, which is created if missing."""
+def instructed(
+    messages: Sequence[Message], words: str, facts: Mapping[str, JsonValue] | None = None
+) -> tuple[Message, ...]:
+    """Return the messages with this text added to the first system message, which is created if missing.
+
+    Args:
+        facts: the same as data, for models that read that.
+    """
     place = next((n for n, message in enumerate(messages) if message.role == "system"), None)
-    if place is None:
-        return (system(words), *messages)
-    first = messages[place]
+    first = system("") if place is None else messages[place]
     joined = first.model_copy(update={"content": f"{first.content}\n\n{words}" if first.content else words})
+    if facts is not None:
+        joined = joined.model_copy(update={"data": dict(facts)})
+    if place is None:
+        return (joined, *messages)
     return (*messages[:place], joined, *messages[place + 1 :])
 
 
@@ -114,7 +124,7 @@ def told(
         how.append(must)
     elif output is None:
         how.append("When you need no tool, just reply in plain text.")
-    tools = "\n\n".join(_tool(form, offer, offers) for offer in offers)
+    tools = "\n\n".join(form.described(offer, offers) for offer in offers)
     parts = {"{tools}": tools, "{how}": "\n".join(how)}
     words = _place.sub(lambda place: parts[place[0]], prompt)
     if output is None:
@@ -131,13 +141,3 @@ def _must(choice: object) -> str:
     if choice in ("required", "any"):
         return "In this reply you must call a tool."
     return ""
-
-
-def _tool(form: Form, offer: OfferedTool, offers: Sequence[OfferedTool]) -> str:
-    """Return the description of a tool. It may be written by others, so it is treated like other untrusted text."""
-    lines = [f"Tool: {offer.name}"]
-    if offer.description:
-        lines.append(form.defused(offer.description.strip(), offers))
-    schema = json.dumps(dict(offer.parameters), ensure_ascii=False, separators=(",", ":"))
-    lines.append(f"Parameters (JSON Schema): {form.defused(schema, offers)}")
-    return "\n".join(lines)

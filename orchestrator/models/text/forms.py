@@ -11,6 +11,7 @@ restore the call.
 
 from __future__ import annotations
 
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,8 @@ class Form(ABC):
     """Instructions for several calls at once; empty if that is impossible."""
     stop: tuple[str, ...] = ()
     """Sequences at which the model stops, because text after them is not used."""
+    alone: bool = False
+    """True if the form is of use even without tools."""
 
     def parse(self, text: str, offers: Sequence[OfferedTool], *, ended: bool = True) -> Parsed:
         """Parse a reply. Every text can be parsed, in linear time and without an error.
@@ -111,6 +114,15 @@ class Form(ABC):
     def defused(self, text: str, offers: Sequence[OfferedTool]) -> str:
         """Return an untrusted text, changed so that a model that repeats it, or part of it, makes no call."""
         return tokens_broken(text)
+
+    def described(self, offer: OfferedTool, offers: Sequence[OfferedTool]) -> str:
+        """Return the description of a tool. Others may have written it, so it is treated like other untrusted text."""
+        lines = [f"Tool: {offer.name}"]
+        if offer.description:
+            lines.append(self.defused(offer.description.strip(), offers))
+        schema = json.dumps(dict(offer.parameters), ensure_ascii=False, separators=(",", ":"))
+        lines.append(f"Parameters (JSON Schema): {self.defused(schema, offers)}")
+        return "\n".join(lines)
 
     def number_in(self, words: str) -> int | None:
         """Return the number that a model gave to its own call, if the form has numbers."""

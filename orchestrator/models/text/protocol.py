@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 from uuid import uuid4
 
@@ -15,12 +15,16 @@ from orchestrator.models.base import Model, ModelEvent, ModelRequest, RequestMod
 from orchestrator.models.messages import Message, Reply, ToolCall, without_thoughts
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.models.text.bracket import BracketForm
+from orchestrator.models.text.code import CodeForm
 from orchestrator.models.text.conversation import PROMPT, instructed, retold, told
 from orchestrator.models.text.forms import ANY, CallScreen, Form, OfferedTool, Parsed, offers_of, short
 from orchestrator.models.text.json_forms import JsonForm, PluginForm, SeparatorForm
+from orchestrator.tasks import read_away
 
 FormName: TypeAlias = Literal["json", "bracket", "plugin", "separator"]
 FORMS: Mapping[str, Form] = {form.name: form for form in (JsonForm(), BracketForm(), PluginForm(), SeparatorForm())}
+"""The forms of calls of tools."""
+_ALL: Mapping[str, Form] = {**FORMS, "code": CodeForm()}
 _CUT = ("length", "max_tokens", "content_filter")
 """Finish reasons of a reply that the model did not end itself."""
 
@@ -43,7 +47,7 @@ class TextProtocol(Wrapping, RequestModel):
     def __init__(
         self,
         model: Model,
-        form: FormName = "json",
+        form: FormName | Literal["code"] = "json",
         *,
         tools_prompt: str | None = None,
         new_id: Callable[[], str] | None = None,
@@ -52,7 +56,8 @@ class TextProtocol(Wrapping, RequestModel):
         """
         Args:
             model: the inner model.
-            form: the form of calls, preferably the one used in the model's training.
+            form: the form of calls, preferably the one used in the model's training. `code`: each call is one of
+                `python`, whose argument `code` calls the tools as functions.
             tools_prompt: the description of the tools. `{tools}` stands for the tools, and `{how}` (optional) for how
                 to call them.
             new_id: makes the id of a call that has none, or a duplicate one; None: 32 random hex digits.
@@ -62,14 +67,14 @@ class TextProtocol(Wrapping, RequestModel):
         Raises:
             ValueError: the form is unknown, or the prompt has no `{tools}`.
         """
-        if form not in FORMS:
-            raise ValueError(f"there is no form {form!r} of tool calls in text; the forms are {', '.join(FORMS)}")
+        if form not in _ALL:
+            raise ValueError(f"there is no form {form!r} of tool calls in text; the forms are {', '.join(_ALL)}")
         if tools_prompt is not None and "{tools}" not in tools_prompt:
             raise ValueError("tools_prompt has no place for the tools: write {tools} where they are to stand")
         self.name = model.name
         self.model = model
-        self.form: FormName = form
-        self._form = FORMS[form]
+        self.form = form
+        self._form = _ALL[form]
         self._new_id = new_id or (lambda: uuid4().hex)
         self._beside = (ANY,) if unknown == "call" else ()
         self._prompt = PROMPT if tools_prompt is None else tools_prompt
@@ -86,12 +91,12 @@ class TextProtocol(Wrapping, RequestModel):
         """See `RequestModel.respond`. Asks the inner model."""
         asked = self._asked(request)
         reply = await self.model.complete(asked.messages, output=asked.output, task=request.task, **asked.options)
-        return self._read(reply, asked)
+        return await read_away(lambda: self._read(reply, asked), reply.text)
 
     async def _stream_request(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Yield the reply's text in pieces. Text that may be part of a call is held back until that is clear."""
         asked = self._asked(request)
-        thoughts, screen = ThoughtScreen(), CallScreen(self._form) if asked.offers else None
+        thoughts, screen = ThoughtScreen(), CallScreen(self._form) if asked.reads else None
         given: list[str] = []
         came = False
         reply: Reply | None = None
@@ -107,7 +112,8 @@ class TextProtocol(Wrapping, RequestModel):
                 reply = event.reply or reply
         if reply is None:
             raise ModelError(f"model {self.name!r} ended its stream before the reply was complete")
-        reply = self._read(reply, asked)
+        received = reply
+        reply = await read_away(lambda: self._read(received, asked), received.text)
         if held := thoughts.rest()[1]:
             yield ModelEvent(reasoning=held)
         shown = "".join(given)
@@ -120,16 +126,19 @@ class TextProtocol(Wrapping, RequestModel):
         choice, several = options.pop("tool_choice", None), options.pop("parallel_tool_calls", None)
         offers = () if choice == "none" else offers_of(request.tools)
         messages = retold(request.messages, self._form, offers)
-        if offers:
+        reads = bool(offers) or (self._form.alone and bool(self._beside) and choice != "none")
+        if reads:
             words = told(self._form, offers, self._prompt, choice, several is not False, request.output)
-            messages = instructed(messages, words)
+            functions: JsonValue = [asdict(offer) for offer in offers]
+            messages = instructed(messages, words, {"functions": functions} if self._form.alone else None)
             if self._form.stop:
                 options.setdefault("stop", list(self._form.stop))
         return _TextRequest(
             messages=messages,
-            output=None if offers else request.output,
+            output=None if reads else request.output,
             options=options,
             offers=offers,
+            reads=reads,
             several=several is not False,
             taken=frozenset(call.id for message in request.messages for call in message.tool_calls),
         )
@@ -139,7 +148,7 @@ class TextProtocol(Wrapping, RequestModel):
         reply = without_thoughts(reply)
         if reply.parsed is not None:
             reply = reply.model_copy(update={"parsed": None})
-        if not asked.offers or reply.tool_calls:  # the server has already read the calls
+        if not asked.reads or reply.tool_calls:  # the server has already read the calls
             return reply
         parsed = self._form.parse(reply.text, (*asked.offers, *self._beside), ended=reply.finish not in _CUT)
         if not parsed.calls and not parsed.unread:
@@ -168,6 +177,8 @@ class _TextRequest:
     output: JsonObject | None
     options: dict[str, Any]
     offers: tuple[OfferedTool, ...]
+    reads: bool
+    """Whether the reply may make calls."""
     several: bool
     taken: frozenset[str]
     """Ids of the conversation's calls."""

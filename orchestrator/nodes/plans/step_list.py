@@ -21,6 +21,8 @@ from orchestrator.nodes.plans import PlanFault
 END_OF_PLAN = "<END_OF_PLAN>"
 """The end mark of a plan; text after it is ignored."""
 NO_STEPS = "it has no steps"
+MOST_STEPS = 300
+"""Maximum number of steps of a plan, unless its reader has another."""
 _WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
 _BOLD = r"(?:\*\*|__)"
 _LEAD = rf"(?:(?P<level>\#+)\s+ | >\s* | [-*+•]\s+)? (?P<bold>{_BOLD})?"
@@ -88,7 +90,7 @@ def read_steps(text: str) -> list[str]:
     have such paragraphs as well; otherwise it sums up the plan.
 
     Raises:
-        PlanFault: there are no steps.
+        PlanFault: there are no steps, or far too many on one line.
     """
     _, text = parted(text)
     end = _end.search(text)
@@ -258,6 +260,8 @@ def _in_one_line(reader: _StepReader) -> list[_Draft]:
     found: list[str] = []
     line, begin, number = draft.lines[0], 0, first.number + 1
     while match := _next(first.kind, number).search(line, begin):
+        if len(found) == MOST_STEPS:  # each step has a pattern of its own
+            raise PlanFault(f"it has more than {MOST_STEPS} steps on one line: plan fewer")
         found.append(line[begin : match.start()].strip())
         begin, number = _behind_space(line, match.end()), number + 1
     return [*(_Draft([text]) for text in found), _Draft([line[begin:].strip(), *draft.lines[1:]], draft.paragraphs)]

@@ -17,17 +17,18 @@ if TYPE_CHECKING:
 __all__ = ["to_html"]
 
 
-def to_html(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None) -> str:
+def to_html(graph: GraphDefinition, run: RunLike | None = None, other: Run | None = None, *, notes: bool = True) -> str:
     """Make a page of a graph, of a run, or of two runs side by side.
 
     Args:
         graph: The graph to draw; with a run, the run's graph.
         run: A `Run`. Reads its records, and blocks meanwhile.
         other: A second run to compare it with; it may have another graph.
+        notes: Whether the page has the notes that people wrote about the runs.
 
     Raises:
         RenderError: `run` is not a `Run`: this page needs a journal, which an overlay does not have.
     """
     from orchestrator.render.html.page import page
 
-    return page(graph, run, other)
+    return page(graph, run, other, notes=notes)

@@ -41,6 +41,7 @@ def page(
     other: Run | None = None,
     *,
     frame: Literal["frozen", "live"] | None = None,
+    notes: bool = True,
 ) -> str:
     """See `orchestrator.render.html.to_html`.
 
@@ -54,7 +55,7 @@ def page(
     runs = [cast("Run", one) for one in (run, other) if one is not None]
     panes, told, heading = [], [], "h1" if other is None else "h2"
     for prefix, one in zip("ab", runs, strict=False):
-        data, marks = run_data(one)
+        data, marks = run_data(one, notes=notes)
         panes.append(_pane(prefix, data, heading, *_forms(one.definition, marks, prefix)))
         told.append(data)
     if len(told) == 2:
@@ -121,6 +122,8 @@ def _still(graph: GraphDefinition) -> str:
 
 def _pane(prefix: str, data: Mapping[str, Any], heading: str, svg: str, fold: str) -> str:
     said = {name: escape(data[name]) for name in ("graph", "run", "status", "why")}
+    if data.get("ended_diverged"):
+        said["status"] = "diverged"
     return Template(_text("run.html")).substitute(
         said, p=prefix, head=data["head"], heading=heading, svg=svg, fold=fold
     )
@@ -368,7 +371,7 @@ def _parsed(name: str, text: str) -> _Module:
         elif line.lstrip().startswith(("import ", "export ", "import(", "import{", "export{")):
             raise BundleError(f"{name}.js has a form that is not known: {line}")
         else:
-            lines.append(line)
+            lines.append(line.lstrip())  # no text goes over several lines, see above
     return _Module(name, tuple(imports), tuple(exports), tuple(lines))
 
 

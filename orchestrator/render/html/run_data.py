@@ -26,9 +26,12 @@ from orchestrator.render.html.step_data import (
     CallData,
     StepCalls,
     StepData,
+    Tracebacks,
     TransitionEdges,
+    asked_data,
     clean,
     clean_patch,
+    message_data,
     usage_data,
 )
 from orchestrator.render.moments import RUN, Live, mark_json
@@ -43,6 +46,8 @@ from orchestrator.views.safe_text import told
 from orchestrator.views.step_names import MapGroups, item_name
 from orchestrator.views.step_work import NO_USAGE
 from orchestrator.views.timeline import Timeline, TimelineRow, nested
+from orchestrator.views.tracebacks import trace_data
+from orchestrator.views.transcript import Entry, Transcript
 
 _FACTS = ("status", "queued", "standby", "archived")
 """Facts of a run that may change without a record."""
@@ -65,14 +70,17 @@ class RunWriter:
         causes, self._states = Causes(), States()
         self._rows = Timeline(causes)
         self._touched = TouchedRows(self._rows)
-        self._live = Live(run.definition, causes, self._rows, self._states, self._touched, plan=run.plan)
+        self._transcript = Transcript(self._rows)
+        folds = self._states, self._touched, self._transcript
+        self._live = Live(run.definition, causes, self._rows, *folds, plan=run.plan)
         self._live.expect([record for record in records if isinstance(record, Migrated)])
         drawing = self._live.drawing
-        self._calls = CallData(self._at)
+        self._traces = Tracebacks()
+        self._calls = CallData(self._at, self._rows.requests, self._traces)
         self._edges = TransitionEdges(run.definition, drawing, causes)
         self._maps = MapGroups(self._rows)
         parts = {(mark.path, mark.name): mark.id for mark in drawing.by_key.values()}
-        self._data = StepData(self._rows, self._states, self._edges, self._maps, parts, self._at)
+        self._data = StepData(self._rows, self._states, self._edges, self._maps, parts, self._at, self._traces)
         self._worked, self._idle_spans = WorkingSeconds(self._rows), IdleSpans(self._rows)
         self._steps: list[dict[str, Any]] = []
         """By row number, without working times and calls."""
@@ -85,6 +93,7 @@ class RunWriter:
         self._messages: GrowingList[str] = GrowingList()
         self._offers: GrowingList[str] = GrowingList()
         self._texts: GrowingList[str] = GrowingList()
+        self._talk: GrowingList[list[object]] = GrowingList()
         self._items: GrowingList[tuple[int, int]] = GrowingList()
         self._idle: TailList[list[int]] = TailList()
         self._began: dict[str, TailList[int]] = {}
@@ -140,6 +149,8 @@ class RunWriter:
         self._records.extend([[self._at(record.ts), number]], version)
         if isinstance(record, RunStarted):
             self._question = self._asked(record)
+        if isinstance(record, r.Forked) and record.asked is not None:
+            self._calls.replaced[record.asked.seq] = record.asked.reply
         if isinstance(record, RunStarted | Resumed) and record.holder:
             self._holder = told(record.holder, 80)
 
@@ -188,6 +199,7 @@ class RunWriter:
             (self._texts, self._edges.texts),
         ):
             known.extend(islice(found, len(known.items), None), version)
+        self._talk.extend(map(_talk, self._transcript.entries[len(self._talk.items) :]), version)
         self._idle.put([[self._at(start), self._at(end)] for start, end in self._idle_spans.spans()], version)
         for edge, seqs in self._edges.beginnings().items():
             self._began.setdefault(edge, TailList()).put(seqs, version)
@@ -239,6 +251,7 @@ class RunWriter:
             "whole": self._whole.items,
             "messages": self._calls.messages,
             "offers": self._calls.offers,
+            "talk": self._talk.items,
             "idle": self._idle.items,
             "picture": {
                 "classes": [*CLASSES, *STATUSES],
@@ -271,6 +284,7 @@ class RunWriter:
             "whole_states": self._whole.since(version),
             "messages": {name: self._calls.messages[name] for name in self._messages.since(version)[1]},
             "offers": {name: self._calls.offers[name] for name in self._offers.since(version)[1]},
+            "talk": self._talk.since(version),
             "idle": self._idle.since(version),
             "moments": self._moments.since(version)[1],
             "end": self._end(),
@@ -279,6 +293,19 @@ class RunWriter:
         if self._output[0] > version:
             found["output"] = clean(self.run.output)
         return found
+
+    @property
+    def transcript(self) -> list[Entry]:
+        """The entries of the transcript by the records that were taken. Read-only."""
+        return self._transcript.entries
+
+    def entries(self, entries: Sequence[Entry]) -> list[dict[str, Any]]:
+        """Return entries of the run's transcript, also of records that were not taken yet.
+
+        Each has what the page shows of it, which the document has at the step and under `messages`.
+        """
+        calls = CallData(self._at, self._rows.requests, Tracebacks())
+        return [_entry(entry, calls) for entry in entries]
 
     def redrawn(self, version: int) -> bool:
         """Return True if the picture has parts that it did not have in a version, because the run made another plan."""
@@ -296,15 +323,19 @@ class RunWriter:
             "run": told(run.run_id, 200),
             "graph": told(run.graph, 80),
             "status": run.status,
+            **({"ended_diverged": True} if run.ended_diverged else {}),
             "why": self._why,
             "head": run.seq,
             "start": self._rows.start,
+            **({"forked": self._at(run.machine.created)} if run.machine.fork is not None else {}),
             "seconds": round(run.seconds, 6),
             "counted": run.steps,
             "usage": usage_data(run.usage),
             "labels": clean(shown_labels(run.labels)),
             "archived": None if run.archived is None else told(run.archived.line(), 400),
             "error": told(str(run.error), 2000) if run.error is not None else None,
+            "trace": None if run.error is None else trace_data(run.error.traceback),
+            **({"traces_left_out": self._traces.left_out} if self._traces.left_out else {}),
             "driver": self._holder if run.status == "running" else "",
             "limits": self._limits(),
             "waiting": [told(f"{one.kind}: {one.prompt}", 300) for one in run.waiting],
@@ -368,6 +399,23 @@ class RunWriter:
         root = self.machine.root
         given = {} if root is None else root.limits.model_dump(mode="json", exclude_none=True)
         return {name: given[name] for name in ("steps", "seconds", "tokens", "cost", "calls") if name in given}
+
+
+def _talk(entry: Entry) -> list[object]:
+    """Return an entry of the transcript for a page, which has its message, call or question under its record."""
+    more: list[object] = [entry.digest[:12]] if entry.kind == "message" else [entry.replaced] if entry.replaced else []
+    return [entry.kind, entry.seq, *more]
+
+
+def _entry(entry: Entry, calls: CallData) -> dict[str, Any]:
+    found: dict[str, Any] = {"number": entry.number, "said": _talk(entry), "node": told(entry.node, 80)}
+    if entry.message is not None:
+        found["message"] = message_data(entry.message)
+    if entry.call is not None:
+        found["call"] = calls.brief(entry.call)
+    if entry.question is not None:
+        found["asked"] = asked_data(entry.question)
+    return found
 
 
 def _is_text(value: object) -> bool:
@@ -602,10 +650,15 @@ class TailList(Generic[T]):
         return first, self.items[first:]
 
 
-def run_data(run: Run) -> tuple[dict[str, Any], Overlay]:
+def run_data(run: Run, *, notes: bool = True) -> tuple[dict[str, Any], Overlay]:
     """Return the data of a run's page, and the marks of its picture at the end.
 
     Reads the run's records, and blocks meanwhile.
+
+    Args:
+        run: the run.
+        notes: whether the page has the notes that people wrote about the run.
     """
     writer = RunWriter(run, run.records())
-    return writer.document(), writer.overlay()
+    written = [clean(note.data()) for note in run.notes()] if notes else []
+    return writer.document() | {"notes": written}, writer.overlay()

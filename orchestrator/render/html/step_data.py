@@ -14,9 +14,10 @@ from typing import Any
 from orchestrator.graph.edges import Edge
 from orchestrator.graph.limits import Usage
 from orchestrator.graph.model import GraphDefinition
-from orchestrator.json import digest
+from orchestrator.json import digest, joined_digest
 from orchestrator.kernel.question import parts_of
-from orchestrator.kernel.records import failed_result
+from orchestrator.kernel.records import EffectIntended, failed_result
+from orchestrator.kernel.requests import Requests
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.drawing import Drawing
 from orchestrator.views.call_questions import outcome_choices, outcome_title
@@ -27,6 +28,7 @@ from orchestrator.views.safe_text import BEHIND, plain, told
 from orchestrator.views.step_names import MapGroups, step_name
 from orchestrator.views.step_work import JournaledCall
 from orchestrator.views.timeline import AskedQuestion, Timeline, TimelineRow
+from orchestrator.views.tracebacks import trace_data
 
 _NUMBERS = ("up", "base")
 """Fields that name another step: they are included even if they are 0."""
@@ -52,9 +54,10 @@ class StepData:
         maps: MapGroups,
         parts: Mapping[tuple[str, str], str],
         at: Callable[[float], int],
+        traces: Tracebacks,
     ) -> None:
         self._rows, self._states, self._edges, self._maps = rows, states, edges, maps
-        self._parts, self._at = parts, at
+        self._parts, self._at, self._traces = parts, at, traces
 
     def write(self, row: TimelineRow, explainer: Explainer) -> dict[str, Any]:
         """Return the data of a step."""
@@ -81,9 +84,12 @@ class StepData:
             "cached": row.cached or None,
             "unasked": row.unasked,
             "error": told(str(row.error), 2000) if row.error is not None else None,
-            "retries": [[one.attempt, told(str(one.error), 1000)] for one in row.failures],
+            "trace": None if row.error is None else self._traces.of(row.error.traceback),
+            "retries": [
+                [one.attempt, told(str(one.error), 1000), self._traces.of(one.error.traceback)] for one in row.failures
+            ],
             "waits": [[w.why, self._at(w.start), None if w.end is None else self._at(w.end)] for w in row.waits],
-            "asked": [self._asked(one) for one in row.asked],
+            "asked": [asked_data(one) for one in row.asked],
             "usage": usage_data(row.usage),
         } | self._edges.of(row)
         state = self._states.steps.get(row.activation)
@@ -98,25 +104,49 @@ class StepData:
         row = self._rows.by_activation.get(activation)
         return None if row is None else row.number
 
-    def _asked(self, one: AskedQuestion) -> dict[str, object]:
-        question = one.question
-        said: dict[str, object] = {
-            "seq": one.seq,
-            "kind": question.kind,
-            "prompt": clean(question.prompt),
+
+def asked_data(one: AskedQuestion) -> dict[str, object]:
+    """Return a question of a step as plain JSON, with its answer."""
+    question = one.question
+    said: dict[str, object] = {
+        "seq": one.seq,
+        "kind": question.kind,
+        "prompt": clean(question.prompt),
+    }
+    call, shown = parts_of(question.kind, question.match if question.kind == "event" else question.payload)
+    said |= {name: clean(part) for name, part in (("call", call), ("shown", shown)) if part}
+    outcomes = outcome_choices(question)
+    if outcomes:
+        said |= {
+            "title": told(outcome_title(question.payload), 80),
+            "outcomes": {way.choice: way.label for way in outcomes},
         }
-        call, shown = parts_of(question.kind, question.match if question.kind == "event" else question.payload)
-        said |= {name: clean(part) for name, part in (("call", call), ("shown", shown)) if part}
-        outcomes = outcome_choices(question)
-        if outcomes:
-            said |= {
-                "title": told(outcome_title(question.payload), 80),
-                "outcomes": {way.choice: way.label for way in outcomes},
-            }
-        if one.answer is not None:
-            said["answer"] = clean(one.answer.model_dump(mode="json"))
-            said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}
-        return said
+    if one.answer is not None:
+        said["answer"] = clean(one.answer.model_dump(mode="json"))
+        said |= {"by": "a rule" if one.policy else told(one.by, 80), "answered": one.answered}
+    return said
+
+
+class Tracebacks:
+    """Tracebacks of a page as plain JSON: of those behind the first `_ALL_TRACES` characters only the place."""
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        """Number of different tracebacks that are not there as a whole."""
+        self._room = _ALL_TRACES
+        self._made: dict[str, dict[str, object] | None] = {}
+        """By text: a step is written again when it has changed, and items of a map often fail alike."""
+
+    def of(self, traceback: str) -> dict[str, object] | None:
+        """Return a traceback; None if there is none."""
+        if traceback not in self._made:
+            made = self._made[traceback] = trace_data(traceback)
+            if len(traceback) <= self._room:
+                self._room -= len(traceback)
+            elif made is not None:
+                self.left_out += 1
+                made |= {"parts": [], "left_out": True}
+        return self._made[traceback]
 
 
 class StepCalls:
@@ -191,6 +221,9 @@ def _plain(value: object) -> object:
     return value
 
 
+_ALL_TRACES = 2_000_000
+"""Characters of all tracebacks of a page's steps and calls together. The run's own error is always shown."""
+
 _PICTURE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+=*")
 _LARGEST = 4_000_000
 """Maximum number of characters of a picture in a page."""
@@ -203,23 +236,54 @@ class CallData:
 
     Args:
         at: a moment in Unix seconds as milliseconds since the run's start.
+        requests: the requests to models in the journal.
+        traces: the tracebacks of the page.
 
     Attributes:
         messages: Digest -> message: each is included once, as in the journal.
         offers: Digest -> tools offered to a model.
     """
 
-    def __init__(self, at: Callable[[float], int]) -> None:
+    def __init__(self, at: Callable[[float], int], requests: Requests, traces: Tracebacks) -> None:
+        self._requests = requests
         self.messages: dict[str, object] = {}
         self.offers: dict[str, object] = {}
         self._at = at
         self._room = _ALL
+        self._traces = traces
+        self.replaced: dict[int, object] = {}
+        """Record of a call in place of which a fork makes another one -> the reply that it had; None: none."""
         self._names: dict[str, str] = {}
         """Key of a call's record -> its name, for nested calls."""
+        self._requests_of: dict[tuple[str, str], tuple[int, list[Any]]] = {}
+        """Path and node -> record and messages of its newest call of a model."""
+        self._conversations: dict[int, dict[str, Any]] = {}
+        """Record of a call of a model -> its messages as written: they do not change when the call ends."""
 
     def write(self, call: JournaledCall) -> dict[str, Any]:
-        """Return the data of a call with its result."""
-        asked, settled = call.intended, call.settled
+        """Return the data of a call with its request and its result."""
+        asked = call.intended
+        said = self._begun(call)
+        if asked.kind == "model":
+            request = self._requests.whole(asked)
+            said |= self._conversation(asked, [*_list(request.pop("messages", ()))])
+            offered = _list(request.pop("tools", ()))
+            if offered:
+                name = joined_digest(offered)[:12]
+                if name not in self.offers:
+                    self.offers[name] = clean(offered)
+                said["offer"] = name
+            said["options"] = clean({key: value for key, value in request.items() if value not in (None, {}, [])})
+        if asked.seq in self.replaced and call.settled is None:
+            said |= {"replaced": True, "instead": clean(self.replaced[asked.seq])}
+        return _without_empty(said | self._ended(call))
+
+    def brief(self, call: JournaledCall) -> dict[str, Any]:
+        """Return the data of a call as a transcript shows it: without what the model was sent."""
+        return _without_empty(self._begun(call) | self._ended(call))
+
+    def _begun(self, call: JournaledCall) -> dict[str, Any]:
+        asked = call.intended
         said: dict[str, Any] = {
             "kind": asked.kind,
             "name": told(asked.name, 120),
@@ -230,33 +294,36 @@ class CallData:
         self._names[asked.key] = said["name"]
         if asked.inside:
             said["inside"] = self._names.get(asked.inside, "a call")
-        request = dict(asked.request)
-        if asked.kind == "model":
-            said["messages"] = [self._message(one) for one in _list(request.pop("messages", ()))]
-            offered = _list(request.pop("tools", ()))
-            if offered:
-                name = digest(offered)[:12]
-                self.offers.setdefault(name, clean(offered))
-                said["offer"] = name
-            said["options"] = clean({key: value for key, value in request.items() if value not in (None, {}, [])})
-        else:
-            said["args"] = clean(request.get("args", request))
-        if settled is not None:
-            said |= {"settled": settled.seq, "ok": settled.ok}
-            if asked.kind == "tool" and settled.ok and failed_result(settled.result) is not None:
-                said["failed"] = True
-            if settled.result is not None:
-                said["result"] = clean(settled.result)
-                said["images"] = self._pictures(settled.result)
-            if settled.error is not None:
-                said["error"] = told(str(settled.error), 2000)
-            if settled.tries != 1:
-                said["tries"] = settled.tries
-            if settled.unknown:
-                said["unknown"] = True
-            if settled.usage is not None:
-                said["usage"] = usage_data(settled.usage)
-        return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
+        if asked.kind != "model":
+            said["args"] = clean(asked.request.get("args", asked.request))
+        return said
+
+    def _ended(self, call: JournaledCall) -> dict[str, Any]:
+        asked, settled = call.intended, call.settled
+        if settled is None:
+            return {}
+        said: dict[str, Any] = {"settled": settled.seq, "ok": settled.ok}
+        if asked.kind == "tool" and settled.ok and failed_result(settled.result) is not None:
+            said["failed"] = True
+        trace = "" if settled.error is None else settled.error.traceback
+        if settled.result is not None:
+            result = settled.result
+            if isinstance(result, Mapping) and isinstance(result.get("traceback"), str):
+                trace = trace or result["traceback"]
+                result = {key: value for key, value in result.items() if key != "traceback"}
+            said["result"] = clean(result)
+            said["images"] = self._pictures(settled.result)
+        if settled.error is not None:
+            said["error"] = told(str(settled.error), 2000)
+        if trace:
+            said["trace"] = self._traces.of(trace)
+        if settled.tries != 1:
+            said["tries"] = settled.tries
+        if settled.unknown and not settled.secret:
+            said["unknown"] = True
+        if settled.usage is not None:
+            said["usage"] = usage_data(settled.usage)
+        return said
 
     def _pictures(self, result: object) -> list[str]:
         """Return the pictures of a tool's result as data URLs; remote ones are not fetched."""
@@ -269,13 +336,35 @@ class CallData:
                 shown.append(url)
         return shown
 
+    def _conversation(self, asked: EffectIntended, messages: list[object]) -> dict[str, Any]:
+        """Return the names of messages: of a request that continues the one before it only those that follow it."""
+        if asked.seq in self._conversations:
+            return self._conversations[asked.seq]
+        place = asked.path, asked.node
+        seq, before = self._requests_of.get(place, (0, []))
+        same = len(before) if before and messages[: len(before)] == before else 0
+        written: dict[str, Any] = {"messages": [self._message(one) for one in messages[same:]]}
+        if same:
+            written["behind"] = [seq, same]
+        self._conversations[asked.seq], self._requests_of[place] = written, (asked.seq, messages)
+        return written
+
     def _message(self, message: object) -> str:
         if not isinstance(message, Mapping):
             return ""
-        name = str(message.get("ref") or message.get("digest") or digest(dict(message)))[:12]
-        if "ref" not in message:
-            self.messages[name] = clean({key: value for key, value in message.items() if key != "digest" and value})
+        name = str(message.get("digest") or digest(dict(message)))[:12]
+        if name not in self.messages:
+            self.messages[name] = message_data(message)
         return name
+
+
+def message_data(message: Mapping[str, Any]) -> Any:
+    """Return a message as plain JSON, without its digest and what is empty."""
+    return clean({key: value for key, value in message.items() if key != "digest" and value})
+
+
+def _without_empty(said: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in said.items() if value not in ("", [], {}, None)}
 
 
 def usage_data(usage: Usage) -> dict[str, object]:

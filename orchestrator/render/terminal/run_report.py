@@ -12,11 +12,13 @@ from orchestrator.render.terminal.excerpts import update_text, value_text
 from orchestrator.render.terminal.texts import STATUS, coloured
 from orchestrator.values import shown_labels
 from orchestrator.views.explainer import guards_told
+from orchestrator.views.worker_info import moment
 from orchestrator.visible import BAR, barred, behind, line, narrow
 
 if TYPE_CHECKING:
     from orchestrator.graph.limits import Usage
     from orchestrator.kernel.records import Forked
+    from orchestrator.stores.rows import Note
     from orchestrator.views.explainer import RunReasons
     from orchestrator.views.history import Point
     from orchestrator.views.run import Run
@@ -35,6 +37,7 @@ def run_text(
     waiting: str,
     ahead: str = "",
     place: str = "",
+    notes: Sequence[Note] = (),
     *,
     width: int | None = None,
 ) -> str:
@@ -48,10 +51,12 @@ def run_text(
         waiting: the text of its open questions; empty if there are none.
         ahead: the commands that continue it, which come last; empty if there are none.
         place: the line of the user's code where it failed; empty if there is none.
+        notes: what people wrote about it.
         width: cells in a line of the terminal; None: not a terminal.
     """
     spent = ", ".join((*_spent(run.steps, run.usage), *_from_cache(run.usage), texts.duration(run.seconds)))
-    lines = [f"{line(run.run_id)}  {line(run.graph)}  {run.status}  (record {run.seq}; {spent})"]
+    status = "diverged" if run.ended_diverged else run.status
+    lines = [f"{line(run.run_id)}  {line(run.graph)}  {status}  (record {run.seq}; {spent})"]
     lines += _asked_and_answered(run, waiting, place)
     parent = run.parent
     if parent is not None:
@@ -77,6 +82,8 @@ def run_text(
     if len(run.branches) > 1:
         lines.append("branches")
         lines += [f"  {line(one.path or '-')}  {line(one.node)}  {one.phase}" for one in run.branches]
+    if notes:
+        lines += ["notes", *note_lines(notes)]
     lines.append("state")
     names = max(map(texts.columns_of, map(line, run.values)), default=0)
     room = max(_LEAST, (width or _WIDTH) - names - 4)
@@ -89,7 +96,24 @@ def run_text(
     return "\n".join(lines)
 
 
-_HEADINGS = ("question", "answer", "history", "branches", "state")
+def note_lines(notes: Sequence[Note], *, ids: bool = False) -> list[str]:
+    """Return notes as lines, the oldest first.
+
+    Args:
+        notes: the notes.
+        ids: whether each is shown with its id.
+    """
+    lines: list[str] = []
+    for note in notes:
+        about = "run" if note.step is None else f"record {note.step}"
+        score = "" if note.score is None else f"{note.score:g}"
+        facts = [about, *filter(None, (line(note.name), score, line(note.by), moment(note.at)))]
+        lines.append(f"  {redacted('  '.join(facts))!s}{f'  [{line(note.id)}]' if ids else ''}")
+        lines += _whole(note.text).split("\n") if note.text else ()
+    return lines
+
+
+_HEADINGS = ("question", "answer", "history", "branches", "notes", "state")
 
 
 def with_colours(text: str, status: str) -> str:

@@ -206,7 +206,8 @@ def _labels(info: RunInfo) -> str:
 
 
 def _status(info: RunInfo) -> str:
-    return info.status if info.archived is None else f"{info.status}, archived"
+    status = "diverged" if info.ended_diverged else info.status
+    return status if info.archived is None else f"{status}, archived"
 
 
 def what_happened(info: RunInfo) -> str:
@@ -231,19 +232,27 @@ _RELATIONS = {"fork": "fork of", "replay": "replay of", "call": "called by"}
 _NUMBERS = ("runs", "failed", "calls", "tools", "failed", "tokens in", "out", "cost", "p50", "p95")
 
 
-def stats_table(names: Sequence[str], rows: Sequence[StatsRow], looks: Looks = PLAIN) -> str:
+def stats_table(names: Sequence[str], rows: Sequence[StatsRow], currency: str, looks: Looks = PLAIN) -> str:
     """Format groups as lines under a heading. The first `FAILED` counts ended runs, the second tool calls.
 
     Args:
         names: the grouping.
         rows: the groups.
+        currency: the name of the currency of costs.
         looks: capabilities of the terminal.
     """
-    columns = (*(Column(name, least=10) for name in names), *(Column(name, right=True) for name in _NUMBERS))
+    numbers = [f"{name} {currency}" if name == "cost" else name for name in _NUMBERS]
+    columns = (*(Column(name, least=10) for name in names), *(Column(name, right=True) for name in numbers))
     cells = [_stats_cells(names, row) for row in rows]
     if any(row.cache_savings for row in rows):
         columns = (*columns, Column("cache saved", right=True))
-        cells = [(*found, f"{row.cache_savings:.4f}") for found, row in zip(cells, rows, strict=True)]
+        cells = [(*found, f"{row.cache_savings or 0:.4f}") for found, row in zip(cells, rows, strict=True)]
+    if any(row.replayed_calls for row in rows):
+        columns = (*columns, Column("calls replayed", right=True), Column("saved", right=True))
+        said = [
+            (f"{row.replayed_calls or 0:,}", f"{row.replay_savings:.4f}" if row.replay_savings else "-") for row in rows
+        ]
+        cells = [(*found, *more) for found, more in zip(cells, said, strict=True)]
     return table(columns, cells, looks)
 
 
@@ -258,7 +267,7 @@ def _stats_cells(names: Sequence[str], row: StatsRow) -> tuple[Cell | str, ...]:
         _rate(row.failed_tool_rate),
         f"{row.input_tokens:,}",
         f"{row.output_tokens:,}",
-        f"{row.cost:.4f}",
+        row.cost_text(f"{row.cost:.4f}"),
         _time(row.p50),
         _time(row.p95),
     )

@@ -41,8 +41,8 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.archive import Archive, is_name, new_name
 from orchestrator.stores.base import Archivable, Archiving, Store
 from orchestrator.stores.requests import Append
-from orchestrator.stores.rows import Page
-from orchestrator.stores.shared import copy_run, corrupt, graphs_named, read_record
+from orchestrator.stores.rows import Note, Page, StoredRun
+from orchestrator.stores.shared import copy_run, corrupt, graphs_named, load_of, read_apart, read_record, run_line
 from orchestrator.stores.wrapper import StoreWrapper
 from orchestrator.values import MAX_RECORD_BYTES
 
@@ -62,13 +62,21 @@ _MOST = 4 << 30
 """Maximum number of bytes of an object. S3 accepts 5 GB in one request."""
 
 
-def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonObject], *, compress: bool) -> bytes:
-    """Return the bytes of the archive object of a run. The same run always gives the same bytes.
+def object_of(
+    run_id: str,
+    records: Sequence[Record],
+    graphs: Mapping[str, JsonObject],
+    *,
+    compress: bool,
+    notes: Sequence[Note] = (),
+) -> bytes:
+    """Return the bytes of the archive object of a run. The same run, with the same notes, always gives the same bytes.
 
     Args:
         run_id: the run's id.
         records: all of its records.
         graphs: the graphs that the run names, by digest.
+        notes: its notes. They stay in the store; here they are for an import of the object.
         compress: whether to compress with gzip. Data that `records_of` would refuse to decompress stays uncompressed.
 
     Raises:
@@ -76,7 +84,7 @@ def object_of(run_id: str, records: Sequence[Record], graphs: Mapping[str, JsonO
     """
     lines = [json_text({"type": "export", "version": _VERSION, "redacted": False})]
     lines += [json_text({"type": "graph", "digest": name, "data": data}) for name, data in graphs.items()]
-    lines.append(json_text({"type": "run", "run_id": run_id, "records": len(records)}))
+    lines.append(json_text(run_line(run_id, len(records), [note.data() for note in notes])))
     data = bytearray(b"".join(line.encode() + b"\n" for line in lines))
     for one in records:
         data += r.encode(one) + b"\n"
@@ -191,6 +199,7 @@ class ArchivedStore(StoreWrapper):
             )
         self.archive = archive
         self._rows: Archivable = inner
+        self._load = load_of(inner)
         self._kept = _Kept()
         self._graphs: OrderedDict[str, JsonObject] = OrderedDict()
 
@@ -215,7 +224,8 @@ class ArchivedStore(StoreWrapper):
             return elsewhere.archived
         found = {name: await self._graph(name) for name in graphs_named(info, records)}
         graphs = {name: graph for name, graph in found.items() if graph is not None}
-        data = object_of(run_id, records, graphs, compress=self.archive.gzip)
+        notes = await self.inner.notes(run_id)
+        data = object_of(run_id, records, graphs, compress=self.archive.gzip, notes=notes)
         name = new_name(run_id, info.head, info.created, gzip=data.startswith(GZIP))
         sha256 = hashlib.sha256(data).hexdigest()
         noted = await self._rows.note_object(
@@ -281,6 +291,13 @@ class ArchivedStore(StoreWrapper):
             await self.inner.info(run_id)  # RunUnknown: deleted meanwhile, with its object
             raise
         return _part(found, after, upto, limit)
+
+    async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+        """See `Loading`."""
+        try:
+            return await self._load(run_id, after=after, upto=upto)
+        except RunArchived:
+            return await read_apart(self, run_id, after=after, upto=upto)
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         try:

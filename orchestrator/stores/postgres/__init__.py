@@ -27,7 +27,7 @@ from orchestrator.stores.postgres.related_rows import RelatedRows
 from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
-from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import Note, OpenQuestion, QuestionPage, RunTotals, StoredRun
 from orchestrator.stores.shared import check_append, check_key, check_new, copy_run, page_cursor
 from orchestrator.stores.statistics import By, StatsRow
 from orchestrator.stores.stored import rows_of_new, rows_of_next
@@ -111,7 +111,8 @@ class PostgresStore:
             self._writer.note_lease(new.ttl)
         info = new.info
         written = await rows_of_new(info.run_id, new.records)
-        related = RelatedRows(*written, info.summary, info.totals, info.questions or None, info.waiting or None)
+        waits = info.questions or None, info.waiting or None
+        related = RelatedRows(*written, info.summary, info.totals, *waits, new.notes)
         await self._writer.create(CreateJob(new, related, None if new.graph is None else self._text_of(new.graph)))
 
     async def append(self, append: Append) -> int:
@@ -124,6 +125,10 @@ class PostgresStore:
         self, run_id: str, *, after: int = 0, upto: int | None = None, limit: int | None = None
     ) -> list[Record]:
         return await self._read(lambda connection: reads.records(connection, run_id, after, upto, limit, self._numbers))
+
+    async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+        """See `Loading`."""
+        return await self._read(lambda connection: reads.load(connection, run_id, after, upto, self._numbers))
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         numbers = self._numbers
@@ -227,6 +232,20 @@ class PostgresStore:
     async def discard(self, ids: Sequence[int]) -> None:
         if ids:
             await self._change(partial(changes.discard, ids=[*ids]))
+
+    # --------------------------------------------------------------------------------- notes
+
+    async def add_note(self, note: Note, *, most: int) -> None:
+        await self._change(partial(changes.add_note, note=note, most=most))
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return await self._read(partial(reads.notes, run_id=run_id))
+
+    def notes_now(self, run_id: str) -> list[Note]:
+        return self._readers.read_now(partial(reads.notes, run_id=run_id))
+
+    async def delete_note(self, run_id: str, note: str) -> bool:
+        return await self._change(partial(changes.delete_note, run_id=run_id, note=note))
 
     # ------------------------------------------------------------------------------- archive
 

@@ -34,9 +34,9 @@ from orchestrator.stores.postgres.leases import drop, rob
 from orchestrator.stores.postgres.related_rows import let_go
 from orchestrator.stores.postgres.statements import Connection
 from orchestrator.stores.postgres.writes import AppendJob, CreateJob, append_all, create_all
-from orchestrator.stores.rows import NOTICE
-from orchestrator.stores.shared import check_postable, json_object
-from orchestrator.stores.stored import checksum
+from orchestrator.stores.rows import NOTICE, Note
+from orchestrator.stores.shared import check_postable, json_object, notes_full
+from orchestrator.stores.stored import checksum, note_row
 from orchestrator.stores.threads import watch
 
 if TYPE_CHECKING:
@@ -240,6 +240,25 @@ def locked(connection: Connection, run_id: str) -> int:
     return int(row[0])
 
 
+def add_note(connection: Connection, note: Note, most: int) -> None:
+    """See `Store.add_note`."""
+    number = locked(connection, note.run)
+    row: Any = connection.execute(
+        "SELECT count(*) FILTER (WHERE id = %s), count(*) FROM notes WHERE run = %s::bigint", (note.id, number)
+    ).fetchone()
+    there, count = row
+    if not there:
+        if count >= most:
+            raise notes_full(note.run, most)
+        connection.execute("INSERT INTO notes (run, id, at, data) VALUES (%s, %s, %s, %s)", (number, *note_row(note)))
+
+
+def delete_note(connection: Connection, run_id: str, note: str) -> bool:
+    """See `Store.delete_note`."""
+    number = locked(connection, run_id)
+    return connection.execute("DELETE FROM notes WHERE run = %s::bigint AND id = %s", (number, note)).rowcount > 0
+
+
 def discard(connection: Connection, ids: list[int]) -> None:
     """See `Store.discard`."""
     connection.execute("DELETE FROM inbox WHERE id = ANY(%s::bigint[])", (ids,))
@@ -257,6 +276,7 @@ _OF_RUN = (
     "failed_tools",
     "questions",
     "unlisted",
+    "notes",
 )
 
 

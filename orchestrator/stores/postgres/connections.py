@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from orchestrator.errors import StoreError, StoreUnavailable
 from orchestrator.stores.places import SECRET_PARAMETERS, is_place
 from orchestrator.stores.postgres import record_partitions
-from orchestrator.stores.postgres.schema import check_version, make_tables, version_of
+from orchestrator.stores.postgres.schema import VERSION, check_version, make_tables, version_of
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -199,8 +199,14 @@ def connect(address: Address) -> Connection:
     try:
         version = version_of(connection)
         check_version(version, address.url)
+        if version != VERSION:
+            try:
+                make_tables(connection, address.url)
+            except psycopg.errors.ReadOnlySqlTransaction:
+                if not version:
+                    raise
+                # a standby of a database that its primary has not brought to this version yet can be read
         if not version:
-            make_tables(connection, address.url)
             with suppress(psycopg.Error):  # tried again with the first run of the month, or when space is given back
                 record_partitions.begin_month(connection)
         if address.prepare:

@@ -35,15 +35,19 @@ from orchestrator.stores.shared import (
     page_cursor,
     parse_cursor,
     parse_question_cursor,
+    parse_sorted_cursor,
     question_cursor,
+    sorted_cursor,
 )
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
 from orchestrator.stores.stored import (
+    DIVERGED,
     INFO_TABLES,
     Keys,
     add_parts,
+    add_runs,
     labels_of,
-    savings_of,
+    part_in_names,
     schedule_of,
     schedule_text,
     unpacked,
@@ -90,8 +94,37 @@ _Place = tuple[float, int]
 """A run's place in the list: when it was created, and its number."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A part of the list by time, and its direction."""
+
+    after: _Place | None
+    """The last run of the previous page."""
+    since: float | None
+    before: float | None
+    ascending: bool
+
+    def within(self, created: str, number: str) -> _Sql:
+        """Return the condition on the two columns of a run's place: an index is read from there on."""
+        found = [] if self.since is None else [_Sql(f"{created} >= %s::float8", (self.since,))]
+        if self.before is not None:
+            found.append(_Sql(f"{created} < %s::float8", (self.before,)))
+        if self.after is not None:
+            sign = ">" if self.ascending else "<"
+            found.append(_Sql(f"({created}, {number}) {sign} (%s::float8, %s::bigint)", self.after))
+        return _Sql(" AND ".join(one.text for one in found) or "TRUE", _values(found))
+
+    def order(self, created: str, number: str) -> str:
+        """Return the order of the list."""
+        way = "ASC" if self.ascending else "DESC"
+        return f"ORDER BY {created} {way}, {number} {way}"
+
+
 def runs(connection: Connection, wanted: RunQuery) -> Page:
     """See `Store.runs`."""
+    wanted.check_sort()
+    if wanted.sort != "started":
+        return _sorted(connection, wanted)
     place = None if wanted.after is None else _parsed(wanted.after)
     limit = max(wanted.limit, 1)
     if wanted.words == [] or wanted.statuses == frozenset():
@@ -130,19 +163,20 @@ def _page(connection: Connection, wanted: RunQuery, place: _Place | None, limit:
     """Return the places of the runs of a page."""
     conditions = _conditions(connection, wanted)
     ways = _fewest(connection, wanted)
+    span = _Span(place, wanted.begun_since, wanted.begun_before, wanted.ascending)
     words = wanted.words
     found: list[_Place] = []
     for way in ways:
         if words is None:
-            found += _walk(connection, way, conditions, place, limit)
+            found += _walk(connection, way, conditions, span, limit)
             continue
-        some = _look(connection, way, conditions, _has_words(words), place, limit)
+        some = _look(connection, way, conditions, _has_words(words), span, limit)
         if some is None:  # few of these runs have the words: the index finds them
             looking_up(connection)
             few = _Way("few", _Sql("SELECT run FROM summaries WHERE words @> %s", (_keys(words),)))
-            return _walk(connection, few, conditions, place, limit)
+            return _walk(connection, few, conditions, span, limit)
         found += some
-    return sorted(found, reverse=True)[:limit]
+    return sorted(found, reverse=not wanted.ascending)[:limit]
 
 
 def _fewest(connection: Connection, wanted: RunQuery) -> list[_Way]:
@@ -166,8 +200,9 @@ def _ways(wanted: RunQuery) -> Iterator[list[_Way]]:
     """Yield each filter that an index can drive, usually the most selective ones first."""
     if wanted.parent is not None:
         yield [_Way("runs", _Sql("runs.parent = %s", (wanted.parent,)))]
-    if wanted.relation is not None:
-        yield [_Way("runs", _Sql("runs.relation = %s", (wanted.relation,)))]
+    relation = "replay" if wanted.diverged else wanted.relation
+    if relation is not None:
+        yield [_Way("runs", _Sql("runs.relation = %s", (relation,)))]
     if wanted.waiting:
         graph = _Sql("TRUE") if wanted.graph is None else _Sql("runs.graph = %s", (wanted.graph,))
         yield [_Way("runs", _Sql(f"runs.waiting > 0 AND {graph.text}", graph.values))]
@@ -196,7 +231,7 @@ def _of_failed_tool(name: str) -> _Sql:
 
 def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:
     """Return all filters but the words as conditions on `runs` that use no index."""
-    found = [_Sql(f"{one.sql} %s", (one.value,)) for one in wanted.comparisons()]
+    found = [_Sql(f"{one.sql} %s", (one.value,)) for one in wanted.comparisons("begun_since", "begun_before")]
     if (statuses := wanted.statuses) is not None:
         found.append(_of_status(connection, statuses))
     if wanted.waiting is not None:
@@ -207,6 +242,14 @@ def _conditions(connection: Connection, wanted: RunQuery) -> list[_Sql]:
     if wanted.failed_tool is not None:
         failed = _of_failed_tool(wanted.failed_tool)
         found.append(_Sql(exists(f"{failed.text} AND run = runs.id"), failed.values))
+    if not wanted.replays:
+        found.append(_Sql("runs.relation IS DISTINCT FROM 'replay'"))
+    if wanted.diverged is not None:
+        marked = exists(f"SELECT 1 FROM summaries WHERE run = runs.id AND strpos(usage, '{DIVERGED}') > 0")
+        found.append(_Sql(f"runs.relation = 'replay' AND {marked}" if wanted.diverged else f"NOT {marked}"))
+    for part in wanted.parts:
+        query = "SELECT 1 FROM run_parts WHERE run = runs.id AND strpos(names, %s) > 0"
+        found.append(_Sql(exists(query), (part_in_names(*part),)))
     return [_Sql(f"({one.text}) IS TRUE", one.values) for one in found]
 
 
@@ -231,21 +274,21 @@ def _keys(wanted: list[str]) -> list[str]:
 # -- walking -----------------------------------------------------------------------------------------------------------
 
 
-def _walk(connection: Connection, way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> list[_Place]:
+def _walk(connection: Connection, way: _Way, conditions: list[_Sql], span: _Span, limit: int) -> list[_Place]:
     """Return the first runs of a source that meet the conditions."""
-    query = _query(way, conditions, place, limit)
+    query = _query(way, conditions, span, limit)
     return execute(connection, query.text, query.values).fetchall()
 
 
 def _look(
-    connection: Connection, way: _Way, conditions: list[_Sql], words: _Sql, place: _Place | None, limit: int
+    connection: Connection, way: _Way, conditions: list[_Sql], words: _Sql, span: _Span, limit: int
 ) -> list[_Place] | None:
     """Like `_walk`, for runs with some words; None if so few of the first runs have them that the index is faster."""
     for most in (COUNTED, _OFTEN * COUNTED):
-        query = _query(way, conditions, place, most)
+        query = _query(way, conditions, span, most)
         rows = execute(
             connection,
-            f"SELECT created, id FROM ({query.text}) AS way WHERE {words.text} ORDER BY created DESC, id DESC LIMIT %s",
+            f"SELECT created, id FROM ({query.text}) AS way WHERE {words.text} {span.order('created', 'id')} LIMIT %s",
             (*query.values, *words.values, limit),
         ).fetchall()
         if len(rows) >= limit:
@@ -262,30 +305,81 @@ _OFTEN, _SELDOM = 20, 100
 """Words that at least one of so many runs has are searched along the list, over so many times as many runs."""
 
 
-def _query(way: _Way, conditions: list[_Sql], place: _Place | None, limit: int) -> _Sql:
+def _query(way: _Way, conditions: list[_Sql], span: _Span, limit: int) -> _Sql:
     """Return a query for the places of the first runs of a source that meet the conditions."""
     fits, values = " AND ".join(one.text for one in conditions) or "TRUE", _values(conditions)
-    behind = _Sql("TRUE") if place is None else _Sql("(created, id) < (%s::float8, %s::bigint)", place)
-    order = "ORDER BY created DESC, id DESC LIMIT %s"
+    place = ("labels.created", "labels.run") if way.table == "labels" else ("created", "id")
+    within, order = span.within(*place), f"{span.order(*place)} LIMIT %s"
     if way.table == "runs":
         return _Sql(
-            f"SELECT created, id FROM runs WHERE {way.where.text} AND {fits} AND {behind.text} {order}",
-            (*way.where.values, *values, *behind.values, limit),
+            f"SELECT created, id FROM runs WHERE {way.where.text} AND {fits} AND {within.text} {order}",
+            (*way.where.values, *values, *within.values, limit),
         )
     if way.table == "labels":
-        behind = _Sql(behind.text.replace("created, id", "labels.created, labels.run"), behind.values)
         return _Sql(
             f"SELECT labels.created, labels.run AS id FROM labels CROSS JOIN LATERAL"
             f" (SELECT 1 FROM runs WHERE runs.id = labels.run AND {fits} OFFSET 0) AS fitting"
-            f" WHERE {way.where.text} AND {behind.text} {order.replace('created', 'labels.created')}",
-            (*values, *way.where.values, *behind.values, limit),
+            f" WHERE {way.where.text} AND {within.text} {order}",
+            (*values, *way.where.values, *within.values, limit),
         )
     return _Sql(
         f"SELECT created, id FROM ({way.where.text}) AS few CROSS JOIN LATERAL"
         f" (SELECT created, id FROM runs WHERE runs.id = few.run AND {fits} OFFSET 0) AS fitting"
-        f" WHERE {behind.text} {order}",
-        (*way.where.values, *values, *behind.values, limit),
+        f" WHERE {within.text} {order}",
+        (*way.where.values, *values, *within.values, limit),
     )
+
+
+def _number(name: str) -> str:
+    """Return SQL for a number of the stored usage; 0 if it has none that can be read."""
+    digits = r"(-?[0-9]{1,15}(?:\.[0-9]{0,20})?(?:[eE][-+]?[0-9]{1,2})?)"
+    return f"coalesce(substring(usage FROM '\"{name}\":{digits}')::float8, 0)"
+
+
+_SORTED = {
+    "updated": "runs.updated",
+    "duration": _number("seconds"),
+    "cost": _number("cost"),
+    "status": "runs.status",
+    "graph": "runs.graph",
+}
+
+
+def _sorted(connection: Connection, wanted: RunQuery) -> Page:
+    """Return a page of a list that is sorted by something else than `started`."""
+    if wanted.words == [] or wanted.statuses == frozenset():
+        return Page()
+    key, limit = _SORTED[wanted.sort], max(wanted.limit, 1)
+    with reading(connection):
+        conditions = [*_conditions(connection, wanted), _selection(connection, wanted)]
+        conditions.append(_Span(None, wanted.begun_since, wanted.begun_before, False).within("runs.created", "runs.id"))
+        if wanted.words is not None:
+            found = "runs.id IN (SELECT run FROM summaries WHERE words @> %s)"
+            conditions.append(_Sql(found, (_keys(wanted.words),)))
+        if wanted.after is not None:
+            value, created, number = parse_sorted_cursor(wanted.sort, wanted.after)
+            sign, kind = ">" if wanted.ascending else "<", "text" if isinstance(value, str) else "float8"
+            behind = f"({key} {sign} %s::{kind} OR ({key} = %s::{kind} AND"
+            behind += " (runs.created, runs.id) < (%s::float8, %s::bigint)))"
+            conditions.append(_Sql(behind, (value, value, created, as_bigint(number))))
+        rows = execute(
+            connection,
+            f"SELECT {key}, runs.created, runs.id FROM runs LEFT JOIN summaries ON summaries.run = runs.id"
+            f" WHERE {' AND '.join(one.text for one in conditions)}"
+            f" ORDER BY 1 {'ASC' if wanted.ascending else 'DESC'}, runs.created DESC, runs.id DESC LIMIT %s",
+            (*_values(conditions), limit + 1),
+        ).fetchall()
+        found_rows = _rows(connection, [(created, number) for _, created, number in rows[:limit]])
+    cursor = sorted_cursor(wanted.sort, *rows[limit - 1]) if len(rows) > limit else None
+    return Page(tuple(map(info_with_now, found_rows)), cursor)
+
+
+def _selection(connection: Connection, wanted: RunQuery) -> _Sql:
+    """Return the most selective filters as a condition that an index can answer."""
+    ways = _fewest(connection, wanted)
+    numbers = {"labels": "runs.id IN (SELECT run FROM labels WHERE {})", "few": "runs.id IN ({})", "runs": "({})"}
+    parts = [numbers[way.table].format(way.where.text) for way in ways]
+    return _Sql(f"({' OR '.join(parts)})", _values([way.where for way in ways]))
 
 
 def _values(conditions: list[_Sql]) -> tuple[object, ...]:
@@ -307,10 +401,9 @@ def totals(connection: Connection, run_id: str) -> RunTotals | None:
 
 _SUMS = (
     "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds,"
-    " CASE WHEN position('cache_savings' IN usage) > 0 AND relation IS DISTINCT FROM 'call' THEN usage END"
+    " CASE WHEN (position('cache_savings' IN usage) > 0 AND relation IS DISTINCT FROM 'call') OR relation = 'replay'"
+    " THEN usage END"
 )
-_OF_RUN = 10
-"""Columns before those of `Keys`: the status of the run, its numbers, and its usage if a cache saved anything."""
 
 
 def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
@@ -325,13 +418,7 @@ def stats(connection: Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
             return groups.rows()
         query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run_totals.run = id"
         query += f" LEFT JOIN summaries ON summaries.run = id WHERE {where}"
-        for row in streamed(connection, query, values):
-            group = keys.group_of(keys.about(row[_OF_RUN:]), ())
-            if row[1] is None:
-                group.add_uncounted(row[0])
-            else:
-                group.add(row)
-                group.savings += savings_of(row[_OF_RUN - 1])
+        add_runs(keys, streamed(connection, query, values))
     return groups.rows()
 
 

@@ -25,7 +25,16 @@ from orchestrator.stores.postgres.related_rows import note as note_payloads
 from orchestrator.stores.postgres.statements import index_key, keys_of, reading, streamed, walking
 from orchestrator.stores.rows import Page
 from orchestrator.stores.shared import json_object, out_of_reach, page_cursor, parse_cursor
-from orchestrator.stores.stored import INFO_TABLES, InfoRow, Row, archived_of, archived_text, checksum, labels_of
+from orchestrator.stores.stored import (
+    INFO_TABLES,
+    InfoRow,
+    Row,
+    archived_of,
+    archived_text,
+    checksum,
+    labels_of,
+    stored_note,
+)
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection
@@ -47,6 +56,7 @@ TABLES = (
     "failed_tools",
     "questions",
     "unlisted",
+    "notes",
     "schedules",
     "items",
     "item_writes",
@@ -173,6 +183,7 @@ _SMALL = (
     "run_totals",
     "questions",
     "unlisted",
+    "notes",
 )
 
 _AT_ONCE = 5000
@@ -187,6 +198,7 @@ def look(connection: Connection) -> list[Finding]:
         found = [Finding(text) for text, _ in _disorder(connection, payloads)]
         found += _graphs(connection)
         found += _schedules(connection)
+        found += _notes(connection)
         found += _items(connection)
         found += _damaged_payloads(connection, payloads)
     return found
@@ -343,7 +355,7 @@ def _remove(connection: Connection, numbers: list[int]) -> str:
 
 def _items(connection: Connection) -> list[Finding]:
     return [
-        Finding(f"memory item {name} is damaged; delete it, or put it again")
+        Finding(f"{area} item {name} is damaged; delete it, or put it again")
         for _, area, name in items.damaged(connection)
         if area != "cache"
     ]
@@ -370,6 +382,17 @@ def _schedules(connection: Connection) -> list[Finding]:
         Finding(f"schedule {name!r} is damaged; remove it and schedule it again")
         for name, schedule in all_schedules(connection)
         if schedule is None
+    ]
+
+
+def _notes(connection: Connection) -> list[Finding]:
+    rows: Any = connection.execute(
+        "SELECT run_id, notes.id, data FROM notes JOIN runs ON runs.id = notes.run ORDER BY run, notes.id"
+    )
+    return [
+        Finding(f"run {run_id!r}: note {name!r} is damaged; delete it")
+        for run_id, name, data in rows
+        if stored_note(run_id, name, data) is None
     ]
 
 

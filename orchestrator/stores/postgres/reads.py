@@ -6,7 +6,7 @@ The numbers of runs that were read are cached: with its number, a run needs only
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import RunArchived, RunUnknown
@@ -16,7 +16,7 @@ from orchestrator.stores.payloads import MARK, Parted
 from orchestrator.stores.postgres.related_rows import Joiner
 from orchestrator.stores.postgres.statements import walking
 from orchestrator.stores.postgres.writes import NOW, run_number
-from orchestrator.stores.rows import MAX_DEATHS
+from orchestrator.stores.rows import MAX_DEATHS, Note, StoredRun
 from orchestrator.stores.shared import corrupt, json_object
 from orchestrator.stores.stored import (
     INFO_COLUMNS,
@@ -32,6 +32,7 @@ from orchestrator.stores.stored import (
     graph_of,
     info_of,
     record_of,
+    shown_notes,
 )
 
 if TYPE_CHECKING:
@@ -100,6 +101,17 @@ def infos(connection: Connection, run_ids: Collection[str]) -> dict[str, RunInfo
     return {one.run_id: one for one in found}
 
 
+def notes(connection: Connection, run_id: str) -> list[Note]:
+    """See `Store.notes`."""
+    number = run_number(connection, run_id)
+    # a standby may have the tables of an earlier version
+    there: Any = connection.execute("SELECT to_regclass('notes') IS NOT NULL").fetchone()
+    if not there[0]:
+        return []
+    rows: Any = connection.execute("SELECT id, at, data FROM notes WHERE run = %s::bigint", (number,)).fetchall()
+    return shown_notes(run_id, rows)
+
+
 def heads(connection: Connection, run_ids: Collection[str]) -> dict[str, tuple[int, str]]:
     """See `Store.heads`."""
     if not run_ids:
@@ -120,6 +132,7 @@ _RECORDS = f"""
     ) AS part ON TRUE ORDER BY seq
 """
 _LAST = 1 << 33
+_AT_ONCE = 1000
 
 
 def records(
@@ -150,15 +163,36 @@ def records(
             break
         number = run.id  # another run has reused the id of a deleted one
     numbers.keep(run_id, number)
-    head, archived = run.head, archived_of(run.archived)
-    if archived is not None:
-        raise RunArchived(run_id, archived)
-    check_head(run_id, head)
-    last = head if upto is None else min(upto, head)
+    _check_not_archived(run_id, run.archived)
+    check_head(run_id, run.head)
+    last = run.head if upto is None else min(upto, run.head)
     if limit is not None:
         last = min(last, after + max(limit, 0))
+    return _checked(connection, run, [row[-3:] for row in found], after, last, whole=whole)
+
+
+def _checked(
+    connection: Connection,
+    run: JournalRow | InfoRow,
+    found: Iterable[tuple[Any, Any, Any]],
+    after: int,
+    last: int,
+    *,
+    whole: bool,
+) -> list[Record]:
+    """Return the records up to `last`, each one checked, and the first one against the run's row.
+
+    Args:
+        connection: reads payloads, and the records that were not found at once.
+        run: the run's row.
+        found: the rows of the first records: `seq`, `crc` and `data`, or a row of None if there are no records.
+        after: the number of the record before the first one.
+        last: the number of the last record to return.
+        whole: whether no record may follow that one.
+    """
+    run_id, number, head = run.run_id, run.id, run.head
     result: list[Record] = []
-    rows = [row[-3:] for row in found if row[-1] is not None]  # seq, crc, data
+    rows = [row for row in found if row[-1] is not None]
     while True:
         joiner: Joiner | None = None
         for at, (seq, crc, data) in enumerate(rows):
@@ -187,9 +221,6 @@ def records(
     return result
 
 
-_AT_ONCE = 1000
-
-
 def _some_more(connection: Connection, run_id: str, number: int, after: int, upto: int) -> list[tuple[int, int, bytes]]:
     """Return the next records of a run. Stored records never change, so this may see a later moment."""
     found: Any = connection.execute(
@@ -208,6 +239,10 @@ def _check_there(connection: Connection, run_id: str, number: int) -> None:
     there, text = row or (None, None)
     if there != number:
         raise RunUnknown(run_id)
+    _check_not_archived(run_id, text)
+
+
+def _check_not_archived(run_id: str, text: object) -> None:
     archived = archived_of(text)
     if archived is not None:
         raise RunArchived(run_id, archived)
@@ -243,6 +278,54 @@ def snapshot(connection: Connection, run_id: str, upto: int | None) -> tuple[int
 def _older_snapshot(connection: Connection, run_id: str, before: int) -> tuple[int, bytes] | None:
     """Return the latest snapshot before a damaged one, if any; any valid snapshot can be used."""
     return snapshot(connection, run_id, before - 1)
+
+
+# The snapshot is in the first row only.
+_LOAD = f"""
+    SELECT {INFO_AND_NOW}, kept.seq, kept.crc, CASE WHEN part.seq IS NULL OR part.seq = kept.seq + 1 THEN kept.data END,
+        part.seq, part.crc, part.data
+    FROM (SELECT * FROM runs WHERE run_id = %(run)s) AS runs {INFO_TABLES} LEFT JOIN LATERAL (
+        SELECT seq, crc, data FROM snapshots
+        WHERE %(after)s::bigint IS NULL AND run = runs.id AND seq <= runs.head AND seq <= %(upto)s
+        ORDER BY seq DESC LIMIT 1
+    ) AS kept ON TRUE LEFT JOIN LATERAL (
+        SELECT seq, crc, data FROM records
+        WHERE run = %(number)s::bigint AND seq > COALESCE(%(after)s::bigint, kept.seq, 0) AND seq <= %(upto)s
+        ORDER BY seq LIMIT {_AT_ONCE}
+    ) AS part ON TRUE ORDER BY part.seq
+"""
+
+
+def load(connection: Connection, run_id: str, after: int | None, upto: int | None, numbers: RunNumbers) -> StoredRun:
+    """See `Loading.load`.
+
+    Raises:
+        the errors of `info` and `records`.
+    """
+    values = {"run": run_id, "after": after, "upto": _LAST if upto is None else upto}
+    number = numbers.get(run_id)
+    if number is None:
+        number = run_number(connection, run_id)
+    found: Any = connection.execute(_LOAD.encode(), {**values, "number": number}).fetchall()
+    if not found:
+        raise RunUnknown(run_id)
+    *facts, seq, crc, data = found[0][:-3]
+    run = InfoRow._make(facts[:-1])
+    check_info(run_id, run)
+    kept = (seq, data) if data is not None and checksum(run_id, seq, data) == crc else None
+    if run.id != number or (seq is not None and kept is None):
+        # another run has reused the id of a deleted one, or the snapshot is damaged: read one after another
+        kept = snapshot(connection, run_id, upto) if after is None else None
+        read = records(connection, run_id, after or (kept[0] if kept else 0), upto, None, numbers)
+        return StoredRun(info(connection, run_id), kept, read)
+    numbers.keep(run_id, number)
+    _check_not_archived(run_id, run.archived)
+    start: int = after or (0 if kept is None else kept[0])
+    last = run.head if upto is None else min(upto, run.head)
+    rows = [row[-3:] for row in found]
+    return StoredRun(
+        info_with_now(tuple(facts)), kept, _checked(connection, run, rows, start, last, whole=upto is None)
+    )
 
 
 def notices(connection: Connection) -> list[Message]:

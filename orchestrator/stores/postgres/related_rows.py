@@ -25,9 +25,9 @@ from orchestrator.json import canonical
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import MARK, Assembly, Parted, Payloads, ahead, holes, is_sound, shown
 from orchestrator.stores.postgres.statements import Statement, index_key, keys_of, table
-from orchestrator.stores.rows import OpenQuestion, RunTotals
+from orchestrator.stores.rows import Note, OpenQuestion, RunTotals
 from orchestrator.stores.statistics import numbers_of
-from orchestrator.stores.stored import Row, packed
+from orchestrator.stores.stored import Row, note_row, packed, usage_text
 
 if TYPE_CHECKING:
     from orchestrator.stores.postgres.statements import Connection, Statement
@@ -169,6 +169,8 @@ class RelatedRows:
     questions: Sequence[OpenQuestion] | None = None
     waiting: int | None = None
     """Number of open questions, as the caller gave it; None keeps the stored number."""
+    notes: Sequence[Note] = ()
+    """Notes of a new run."""
 
 
 def add_related_rows(
@@ -187,6 +189,14 @@ def add_related_rows(
     _add_summaries(statement, [(at, one.summary) for at, one in places if one.summary], labels)
     _add_totals(statement, [(at, one.totals) for at, one in places if one.totals])
     _add_questions(statement, places)
+    notes = [(at, *note_row(note)) for at, one in places for note in one.notes]
+    if notes:
+        statement.add(
+            "annotated",
+            table("o", (("run", "bigint"), ("id", "text"), ("at", "double precision"), ("data", "text")), notes),
+            "INSERT INTO notes (run, id, at, data) SELECT moved.id, o.id, o.at, o.data FROM {}"
+            " JOIN moved ON moved.n = o.run",
+        )
 
 
 _SUMMARY = (
@@ -215,7 +225,7 @@ def _add_summaries(
             one.output,
             one.question,
             one.steps,
-            None if one.usage is None else one.usage.model_dump_json(exclude_defaults=True),
+            usage_text(one),
             "" if labels is None else " ".join(labels[at - 1]),
             " ".join(keys_of([one.input, one.output])),
         )

@@ -10,7 +10,7 @@ Texts of users are escaped (see `texts`), and compared by code points. Long text
 
 `records` has a partition for each month (see `record_partitions`); the one for runs of versions without partitions is
 made here. Long strings of records are in `payloads`, once each (see `payloads`); `journal` shows records without their
-first line, which contains the positions of payloads.
+first line, which contains the positions of payloads. `notes` are those of people on runs and steps.
 
 It also sets the rights of users on tables and the rows that they see.
 """
@@ -28,8 +28,21 @@ if TYPE_CHECKING:
 LOCK = 0x4F524348
 """The advisory lock under which the tables are created: "ORCH"."""
 
-VERSION = 4
+VERSION = 5
 """The version of these tables. Each change of them gets the next number, and a step from this one to it."""
+OLDEST = 4
+"""The oldest version of a database that can be read. Opening it brings it to `VERSION`, if it can be written."""
+
+_NOTES = """CREATE TABLE notes (
+    run bigint,
+    id text COLLATE "C",
+    at double precision NOT NULL,
+    data text COLLATE "C" NOT NULL,
+    PRIMARY KEY (run, id)
+)"""
+
+STEPS = {4: _NOTES}
+"""Version -> the statement that makes the next version of it."""
 
 _TABLES = """
 CREATE TABLE runs (
@@ -208,6 +221,7 @@ CREATE VIEW journal AS
     ) AS record
     FROM records JOIN runs ON runs.id = records.run
 """
+"""The tables of version `OLDEST`."""
 
 _TABLE = "orchestrator_schema"
 """The table that contains the version of a database."""
@@ -226,7 +240,7 @@ def version_of(connection: Connection[tuple[Any, ...]]) -> int:
 
 
 def check_version(version: int, url: str) -> None:
-    """Refuse a database whose tables are of another version.
+    """Refuse a database whose tables are of a version that this library does not read.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
@@ -237,12 +251,12 @@ def check_version(version: int, url: str) -> None:
             f"store {url} has schema version {version}, but this version of the library supports {VERSION} at most; "
             "update the library"
         )
-    if 0 < version < VERSION:
-        raise StoreError(too_old(url, version, VERSION))
+    if 0 < version < OLDEST:
+        raise StoreError(too_old(url, version, OLDEST, VERSION))
 
 
 def make_tables(connection: Connection[tuple[Any, ...]], url: str) -> None:
-    """Create the tables in a database without them, in one transaction: all of them or none.
+    """Create the tables in a database without them, or bring them to this version, in one transaction.
 
     Processes that do so at the same time wait for each other.
 
@@ -259,19 +273,26 @@ def make_tables(connection: Connection[tuple[Any, ...]], url: str) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
         version = version_of(connection)  # checked again, now that no other process can change it
         check_version(version, url)
-        if version:
+        if version == VERSION:
             return
         try:
-            for statement in _TABLES.split(";"):  # a prepared statement is one statement
+            for statement in () if version else _TABLES.split(";"):  # a prepared statement is one statement
                 connection.execute(statement.encode(), prepare=False)
+            for step in range(version or OLDEST, VERSION):
+                connection.execute(STEPS[step].encode(), prepare=False)
         except (DuplicateTable, DuplicateObject) as error:
             raise StoreError(
                 f"store {url}: the database has tables of another program ({error.diag.message_primary}); name an "
                 "empty database, or an empty schema with ?options=-csearch_path%3DNAME"
             ) from error
-        _set_rights(connection)
-        connection.execute(f"CREATE TABLE {_TABLE} (version integer NOT NULL)".encode(), prepare=False)
-        connection.execute(f"INSERT INTO {_TABLE} VALUES ({VERSION})".encode(), prepare=False)
+        if version:
+            for right in changes_of(connection, "questions", "notes"):
+                connection.execute(right.encode(), prepare=False)
+        else:
+            _set_rights(connection)
+            connection.execute(f"CREATE TABLE {_TABLE} (version integer NOT NULL)".encode(), prepare=False)
+            connection.execute(f"INSERT INTO {_TABLE} VALUES (0)".encode(), prepare=False)
+        connection.execute(f"UPDATE {_TABLE} SET version = {VERSION}".encode(), prepare=False)
 
 
 def _set_rights(connection: Connection[tuple[Any, ...]]) -> None:

@@ -49,7 +49,7 @@ from orchestrator.stores.items import Area, FoundItem, Item, ItemUsage, ItemWrit
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.payloads import Payloads, size_of
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, QuestionQuery, RunQuery, StatsQuery
-from orchestrator.stores.rows import OpenQuestion, QuestionPage, RunTotals
+from orchestrator.stores.rows import Note, OpenQuestion, QuestionPage, RunTotals, StoredRun
 from orchestrator.stores.shared import (
     check_append,
     check_key,
@@ -160,7 +160,7 @@ class SQLiteStore:
         check_append(append)
         rows, payloads = await rows_of_next(append.run_id, append.records)
         size = size_of(rows, payloads) + len(append.snapshot or b"")
-        if not is_small(append.questions, PIECE):
+        if append.questions is not None and not is_small(append.questions, PIECE):
             size += 1 + BYTES_HERE
         return await self._write_rows(
             lambda connection: writes.append(connection, self._numbers, append, rows, payloads), payloads, size
@@ -188,6 +188,14 @@ class SQLiteStore:
             lambda connection: reads.records(connection, run_id, after, upto, limit),
             small=lambda connection: reads.records(connection, run_id, after, upto, limit, few=True),
         )
+
+    async def load(self, run_id: str, *, after: int | None = None, upto: int | None = None) -> StoredRun:
+        """See `Loading`."""
+
+        def some(connection: Connection, *, few: bool = False) -> StoredRun:
+            return reads.load(connection, run_id, self._clock.now(connection), after, upto, few=few)
+
+        return await self._readers.read(some, small=partial(some, few=True))
 
     def read_now(self, run_id: str, *, after: int = 0, upto: int | None = None) -> list[Record]:
         return self._readers.read_now(lambda connection: reads.records(connection, run_id, after, upto, None))
@@ -372,6 +380,21 @@ class SQLiteStore:
 
     async def delete_schedule(self, name: str) -> bool:
         return await self._writer.write(partial(listing.delete_schedule, name=name))
+
+    # --------------------------------------------------------------------------------- notes
+
+    async def add_note(self, note: Note, *, most: int) -> None:
+        await self._writer.write(partial(writes.add_note, note=note, most=most))
+
+    async def notes(self, run_id: str) -> list[Note]:
+        return await self._readers.read(partial(reads.notes, run_id=run_id))
+
+    def notes_now(self, run_id: str) -> list[Note]:
+        return self._readers.read_now(partial(reads.notes, run_id=run_id))
+
+    async def delete_note(self, run_id: str, note: str) -> bool:
+        # the log would keep the note's text until it is next emptied
+        return await self._writer.write(partial(writes.delete_note, run_id=run_id, note=note), checkpoint=True)
 
     # ------------------------------------------------------------------------------- archive
 

@@ -32,7 +32,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -41,6 +40,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 from anyio.lowlevel import RunVar, checkpoint
+from msgspec import Struct
 
 from orchestrator.errors import OrchestratorError, StoreError, StoreUnavailable
 from orchestrator.stores.shared import store_closed
@@ -91,8 +91,7 @@ _LONELY = 16
 """After so many commits of a single change, only one commit in so many waits for further changes."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriterStatistics:
+class WriterStatistics(Struct, frozen=True):
     """Counts of a writer. `writes / commits` is the average number of writes that shared a commit."""
 
     writes: int = 0

@@ -94,8 +94,7 @@ def open_to_read(path: Path, url: str) -> tuple[sqlite3.Connection, bool]:
         sqlite3.Error, OSError: the file cannot be opened; `store_error` translates it.
         StoreError, StoreTooNew, StoreUnavailable: the file is not for this version, or cannot be used now.
     """
-    _check_kind(path, url)
-    if not path.exists() or path.stat().st_size == 0:
+    if not _length(path, url):
         return _nothing(url), False
     connection, reusable = _connect(path, url, "rw"), True  # SQLite falls back to read-only if it may not write
     try:
@@ -144,10 +143,9 @@ def _connect_frozen(path: Path, url: str, *, full: bool) -> sqlite3.Connection:
 
 
 def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.Connection:
-    _check_kind(path, url)
     # SQLite takes such a file for an empty one and would overwrite it. Not opened to check: closing it again would
     # release the locks of our other connections on it.
-    if path.exists() and 0 < path.stat().st_size < _LEAST_BYTES:
+    if 0 < _length(path, url) < _LEAST_BYTES:
         raise StoreError(f"store {url}: {_BROKEN[sqlite3.SQLITE_NOTADB]}")
     connection = sqlite3.connect(
         f"{path.as_uri()}?mode={mode}", uri=True, isolation_level=None, check_same_thread=False, timeout=timeout
@@ -156,18 +154,24 @@ def _connect(path: Path, url: str, mode: str, timeout: float = 1.0) -> sqlite3.C
     return connection
 
 
-def _check_kind(path: Path, url: str) -> None:
-    """Refuse a path that exists but is not a file. SQLite would take a pipe or a device for an empty file."""
+def _length(path: Path, url: str) -> int:
+    """Return the number of bytes of a file; 0 if there is none.
+
+    Raises:
+        StoreUnavailable: the path exists but is not a file. SQLite would take a pipe or a device for an empty file.
+        OSError: it is not known whether it exists.
+    """
     try:
-        mode = path.stat().st_mode
-    except OSError:
-        return  # opening it reports what is wrong
-    if stat.S_ISDIR(mode):
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    if stat.S_ISDIR(found.st_mode):
         raise StoreUnavailable(f"store {url}: it is a directory, which cannot be opened as a store; name a file in it")
-    if not stat.S_ISREG(mode):
+    if not stat.S_ISREG(found.st_mode):
         raise StoreUnavailable(
             f"store {url}: it is a pipe, socket or device, which cannot be opened as a store; name a file"
         )
+    return found.st_size
 
 
 def _text(data: bytes) -> str:

@@ -28,20 +28,24 @@ from orchestrator.stores.shared import (
     page_cursor,
     parse_cursor,
     parse_question_cursor,
+    parse_sorted_cursor,
     question_cursor,
+    sorted_cursor,
 )
 from orchestrator.stores.sqlite.leases import IS_NOTICE, StoreClock, present_holders
 from orchestrator.stores.sqlite.reads import run_number
 from orchestrator.stores.statistics import ANY_TOOL, By, Groups, StatsRow
 from orchestrator.stores.stored import (
+    DIVERGED,
     INFO_COLUMNS,
     INFO_TABLES,
     InfoRow,
     Keys,
     add_parts,
+    add_runs,
     info_of,
     labels_of,
-    savings_of,
+    part_in_names,
     schedule_of,
     schedule_text,
     unpacked,
@@ -86,6 +90,9 @@ def parked(connection: sqlite3.Connection, clock: StoreClock, limit: int) -> lis
 
 def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
     """See `Store.runs`."""
+    query.check_sort()
+    if query.sort != "started":
+        return _sorted(connection, clock, query)
     place = None if query.after is None else parse_cursor(query.after)
     limit = max(query.limit, 1)
     statuses, graph, labels = query.statuses, query.graph, query.labels
@@ -110,8 +117,8 @@ def runs(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> 
             label = by_label.pop(index)
             walks = [_and_row(label, walk) for walk in walks]
             rest = by_label
-    rows = [row for walk in walks for row in _walk(connection, walk, rest, place, limit + 1)]
-    rows.sort(key=_place, reverse=True)
+    rows = [row for walk in walks for row in _walk(connection, walk, rest, place, limit + 1, query.ascending)]
+    rows.sort(key=_place, reverse=not query.ascending)
     cursor = page_cursor(rows[limit - 1].created, rows[limit - 1].id) if len(rows) > limit else None
     now = clock.now(connection)
     return Page(tuple(info_of(row, now) for row in rows[:limit]), cursor)
@@ -137,9 +144,9 @@ def _and_also(
     words = query.words
     where, values = [walk.where], list(walk.values)
     if status == "interrupted":
-        present = present_holders(connection, clock)[0]
-        where.append(f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))")
-        values += present
+        free = _is_free(connection, clock)
+        where.append(free.where)
+        values += free.values
     for one in query.comparisons("graph", "relation"):
         where.append(f"{one.sql} ?")
         values.append(one.value)
@@ -152,6 +159,18 @@ def _and_also(
     if query.waiting is not None:
         where.append("runs.waiting > 0" if query.waiting else "runs.waiting <= 0")
         leads |= query.waiting and _count(connection, walk) >= COUNTED
+    if not query.replays:
+        where.append("runs.relation IS NOT 'replay'")
+    if query.diverged is not None:
+        where.append(f"{'' if query.diverged else 'NOT '}{_DIVERGED}")
+        if query.diverged:
+            few = query.relation is None and _count_of(connection, _OF_RELATION, ("replay",)) < COUNTED
+            where.append(f"runs.id IN ({_OF_RELATION})" if few else "runs.relation = ?")
+            values.append("replay")
+            leads |= few
+    for kind, name in query.parts:
+        where.append("EXISTS (SELECT 1 FROM run_parts WHERE run = runs.id AND instr(names, ?))")
+        values.append(part_in_names(kind, name))
     for condition in (
         None if query.failed_tool is None else _of_failed_tool(connection, query.failed_tool),
         None if words is None else _with_words(connection, words),
@@ -164,6 +183,16 @@ def _and_also(
         where[0] = where[0].replace("runs.", "+runs.")  # `+` keeps SQLite from using an index of the column
     return _Filter(walk.table, walk.key, " AND ".join(where), tuple(values))
 
+
+def _is_free(connection: sqlite3.Connection, clock: StoreClock) -> Condition:
+    """Return the condition that no living executor holds a run."""
+    present = present_holders(connection, clock)[0]
+    return Condition(
+        f"(runs.token IS NULL OR runs.holder NOT IN ({', '.join('?' * len(present))}))", tuple(map(str, present))
+    )
+
+
+_DIVERGED = f"EXISTS (SELECT 1 FROM summaries WHERE run = runs.id AND instr(usage, '{DIVERGED}'))"
 
 _OF_RELATION = "SELECT id FROM runs WHERE parent IS NOT NULL AND relation = ?"
 """The runs that were made from others have a separate index."""
@@ -197,13 +226,20 @@ def _count_of(connection: sqlite3.Connection, query: str, values: tuple[object, 
 
 
 def _walk(
-    connection: sqlite3.Connection, walk: _Filter, labels: list[_Filter], place: tuple[float, int] | None, limit: int
+    connection: sqlite3.Connection,
+    walk: _Filter,
+    labels: list[_Filter],
+    place: tuple[float, int] | None,
+    limit: int,
+    ascending: bool,
 ) -> list[InfoRow]:
     table = walk.table
+    behind, order = (">", "ASC") if ascending else ("<", "DESC")
     source = "runs" if table == "runs" else "labels CROSS JOIN runs ON runs.id = labels.run"  # CROSS: in this order
-    where, values = [walk.where], list(walk.values)
+    # of the table that drives, so that a range of times is one of its index
+    where, values = [walk.where.replace("runs.created", f"{table}.created")], list(walk.values)
     if place is not None:
-        where.append(f"({table}.created, {table}.{walk.key}) < (?, ?)")
+        where.append(f"({table}.created, {table}.{walk.key}) {behind} (?, ?)")
         values.extend(place)
     for label in labels:
         where.append(
@@ -213,10 +249,70 @@ def _walk(
         values.extend(label.values)
     found = connection.execute(
         f"SELECT {INFO_COLUMNS} FROM {source} {INFO_TABLES} WHERE {' AND '.join(where)}"
-        f" ORDER BY {table}.created DESC, {table}.{walk.key} DESC LIMIT ?",
+        f" ORDER BY {table}.created {order}, {table}.{walk.key} {order} LIMIT ?",
         (*values, limit),
     ).fetchall()
     return [*map(InfoRow._make, found)]
+
+
+def _number(name: str) -> str:
+    """Return SQL for a number of the stored usage: a cast reads the digits at the beginning of a text."""
+    mark = f'"{name}":'
+    digits = f"CAST(substr(usage, instr(usage, '{mark}') + {len(mark)}) AS REAL)"
+    return f"(CASE WHEN instr(usage, '{mark}') THEN {digits} ELSE 0.0 END)"
+
+
+_SORTED = {
+    "updated": "runs.updated",
+    "duration": _number("seconds"),
+    "cost": _number("cost"),
+    "status": "runs.status",
+    "graph": "runs.graph",
+}
+
+
+def _sorted(connection: sqlite3.Connection, clock: StoreClock, query: RunQuery) -> Page:
+    """Return a page of a list that is sorted by something else than `started`.
+
+    First the numbers of its runs are found from the columns that this needs, then their rows are read.
+    """
+    key, limit = _SORTED[query.sort], max(query.limit, 1)
+    found = _and_also(_of_row(None, query.graph), connection, clock, query, None)
+    where, values = [found.where], list(found.values)
+    if (statuses := query.statuses) is not None:
+        condition = _of_statuses(connection, clock, statuses)
+        where.append(condition.where)
+        values += condition.values
+    for label in query.labels.items():
+        where.append("runs.id IN (SELECT run FROM labels WHERE name = ? AND value = ?)")
+        values += label
+    if query.after is not None:
+        value, *place = parse_sorted_cursor(query.sort, query.after)
+        sign = ">" if query.ascending else "<"
+        where.append(f"({key} {sign} ? OR ({key} = ? AND (runs.created, runs.id) < (?, ?)))")
+        values += [value, value, *place]
+    order = f"ORDER BY {key} {'ASC' if query.ascending else 'DESC'}, runs.created DESC, runs.id DESC"
+    page = (
+        f"SELECT runs.id FROM runs LEFT JOIN summaries ON summaries.run = runs.id WHERE {' AND '.join(where)}"
+        f" {order} LIMIT ?"
+    )
+    rows = connection.execute(
+        f"SELECT {key}, {INFO_COLUMNS} FROM runs {INFO_TABLES} WHERE runs.id IN ({page}) {order}", (*values, limit + 1)
+    ).fetchall()
+    now = clock.now(connection)
+    infos = [InfoRow._make(row[1:]) for row in rows]
+    last = infos[limit - 1] if len(infos) > limit else None
+    cursor = None if last is None else sorted_cursor(query.sort, rows[limit - 1][0], last.created, last.id)
+    return Page(tuple(info_of(row, now) for row in infos[:limit]), cursor)
+
+
+def _of_statuses(connection: sqlite3.Connection, clock: StoreClock, statuses: Collection[str]) -> Condition:
+    """Return the condition that a run has one of some statuses."""
+    plain = f"runs.status IN ({', '.join('?' * len(statuses))})"
+    if "interrupted" not in statuses or "running" in statuses:
+        return Condition(plain, tuple(statuses))
+    free = _is_free(connection, clock)
+    return Condition(f"({plain} OR (runs.status = 'running' AND {free.where}))", (*statuses, *free.values))
 
 
 def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
@@ -230,10 +326,8 @@ def totals(connection: sqlite3.Connection, run_id: str) -> RunTotals | None:
 
 _SUMS = (
     "calls, failed, tools, failed_tools, input_tokens, output_tokens, cost, run_totals.seconds,"
-    " CASE WHEN instr(usage, 'cache_savings') AND relation IS NOT 'call' THEN usage END"
+    " CASE WHEN (instr(usage, 'cache_savings') AND relation IS NOT 'call') OR relation = 'replay' THEN usage END"
 )
-_OF_RUN = 10
-"""Columns before those of `Keys`: the status of the run, its numbers, and its usage if a cache saved anything."""
 
 
 def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[StatsRow]:
@@ -247,13 +341,7 @@ def stats(connection: sqlite3.Connection, by: By, wanted: StatsQuery) -> list[St
         return groups.rows()
     query = f"SELECT runs.status, {_SUMS}{keys.columns} FROM runs LEFT JOIN run_totals ON run_totals.run = id"
     query += f" LEFT JOIN summaries ON summaries.run = id WHERE {where}"
-    for row in connection.execute(query, values):
-        group = keys.group_of(keys.about(row[_OF_RUN:]), ())
-        if row[1] is None:
-            group.add_uncounted(row[0])
-        else:
-            group.add(row)
-            group.savings += savings_of(row[_OF_RUN - 1])
+    add_runs(keys, connection.execute(query, values))
     return groups.rows()
 
 
@@ -377,7 +465,7 @@ def delete_schedule(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("DELETE FROM schedules WHERE name = ?", (name,)).rowcount == 1
 
 
-OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted")
+OF_RUNS = ("run_parts", "failed_tools", "run_totals", "questions", "unlisted", "notes")
 """Tables of facts about runs outside of their journals, with the number of the run in the column `run`."""
 COUNTED = 1000
 """Runs that a filter selects are looked up one by one if there are fewer; counting stops there."""

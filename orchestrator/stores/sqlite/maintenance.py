@@ -17,6 +17,7 @@ from orchestrator.stores.shared import json_object, out_of_reach, page_cursor, p
 from orchestrator.stores.sqlite import items
 from orchestrator.stores.sqlite.listing import OF_RUNS
 from orchestrator.stores.sqlite.payloads import IS_SKELETON
+from orchestrator.stores.sqlite.reads import has_notes
 from orchestrator.stores.sqlite.writes import insert, remove
 from orchestrator.stores.stored import (
     INFO_COLUMNS,
@@ -29,6 +30,7 @@ from orchestrator.stores.stored import (
     info_of,
     labels_of,
     schedule_of,
+    stored_note,
 )
 
 BYTES_AT_ONCE = 2 << 20
@@ -96,6 +98,7 @@ def look(connection: sqlite3.Connection) -> list[Finding]:
     found = [Finding(text) for text, _ in _disorder(connection, payloads)]
     found += _graphs(connection)
     found += _schedules(connection)
+    found += _notes(connection)
     found += _items(connection)
     found += _damaged_payloads(connection, payloads)
     if not can_shrink(connection):
@@ -133,6 +136,8 @@ def _disorder(connection: sqlite3.Connection, payloads: Disorder) -> Iterator[_R
         if lost:
             yield f"{table} of {len(lost)} runs that do not exist", _deletion(connection, table, lost)
     for table in ("labels", "inbox", "summaries", "item_writes", *OF_RUNS):
+        if table == "notes" and not has_notes(connection):
+            continue
         rows = connection.execute(f"SELECT DISTINCT run FROM {table} WHERE run NOT IN (SELECT id FROM runs)")
         lost = [run for (run,) in rows.fetchall()]
         if lost:
@@ -225,7 +230,7 @@ def _removal(connection: sqlite3.Connection, numbers: list[int]) -> Callable[[],
 
 def _items(connection: sqlite3.Connection) -> list[Finding]:
     return [
-        Finding(f"memory item {name} is damaged; delete it, or put it again")
+        Finding(f"{area} item {name} is damaged; delete it, or put it again")
         for _, area, name in items.damaged(connection)
         if area != "cache"
     ]
@@ -254,6 +259,15 @@ def _schedules(connection: sqlite3.Connection) -> list[Finding]:
         except InvalidValue:
             found.append(Finding(f"schedule {name!r} is damaged; remove it and schedule it again"))
     return found
+
+
+def _notes(connection: sqlite3.Connection) -> list[Finding]:
+    query = "SELECT run_id, notes.id, data FROM notes JOIN runs ON runs.id = notes.run ORDER BY run, notes.id"
+    return [
+        Finding(f"run {run_id!r}: note {name!r} is damaged; delete it")
+        for run_id, name, data in (connection.execute(query) if has_notes(connection) else ())
+        if stored_note(run_id, name, data) is None
+    ]
 
 
 def _index_is_whole(connection: sqlite3.Connection, index: str) -> bool:

@@ -14,6 +14,7 @@ from orchestrator.errors import RunArchived, RunUnknown
 from orchestrator.json import JsonObject
 from orchestrator.stores.base import Message, RunInfo
 from orchestrator.stores.payloads import MARK
+from orchestrator.stores.rows import Note, StoredRun
 from orchestrator.stores.shared import corrupt, json_object
 from orchestrator.stores.sqlite.leases import IS_NOTICE
 from orchestrator.stores.sqlite.payloads import Joiner
@@ -31,12 +32,13 @@ from orchestrator.stores.stored import (
     graph_of,
     info_of,
     record_of,
+    shown_notes,
 )
 
 if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
 
-_AT_ONCE = 500
+_AT_ONCE = 512
 """Maximum number of runs in one statement."""
 
 FEW_RECORDS = 64
@@ -91,6 +93,20 @@ def run_number(connection: sqlite3.Connection, run_id: str) -> int:
     return number
 
 
+def notes(connection: sqlite3.Connection, run_id: str) -> list[Note]:
+    """See `Store.notes`."""
+    number = run_number(connection, run_id)
+    if not has_notes(connection):
+        return []
+    rows = connection.execute("SELECT id, at, data FROM notes WHERE run = ?", (number,)).fetchall()
+    return shown_notes(run_id, rows)
+
+
+def has_notes(connection: sqlite3.Connection) -> bool:
+    """Return True if the file has the table of notes: one that cannot be written may be of an earlier version."""
+    return connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'notes'").fetchone() is not None
+
+
 def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool = False) -> dict[str, tuple[int, str]]:
     """See `Store.heads`.
 
@@ -101,10 +117,21 @@ def heads(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool
         raise TooMuch
     wanted, found = sorted(run_ids), dict[str, tuple[int, str]]()
     for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]
-        query = f"SELECT run_id, head, status FROM runs WHERE run_id IN ({', '.join('?' * len(some))})"
-        found |= {run_id: (head, status) for run_id, head, status in connection.execute(query, some)}
+        marks, some = _listed(wanted[first : first + _AT_ONCE])
+        query = f"SELECT run_id, head, status FROM runs WHERE run_id IN ({marks})"
+        same = dict(zip(some, some, strict=True)).setdefault  # one object for each text: the result is kept
+        found |= {same(id_, id_): (head, same(status, status)) for id_, head, status in connection.execute(query, some)}
     return found
+
+
+def _listed(names: list[str]) -> tuple[str, list[str]]:
+    """Return placeholders for names, and the names: the last one repeated, up to a power of two.
+
+    A connection keeps its last 128 statements. As one for each length of a list, they took more memory than the runs
+    that a process watches.
+    """
+    count = 1 << (len(names) - 1).bit_length()
+    return ", ".join("?" * count), names + names[-1:] * (count - len(names))
 
 
 _TYPES: dict[str, type | tuple[type, ...]] = {
@@ -135,7 +162,20 @@ def records(
     found = connection.execute(f"SELECT {JOURNAL_COLUMNS} FROM runs WHERE run_id = ?", (run_id,)).fetchone()
     if found is None:
         raise RunUnknown(run_id)
-    run = JournalRow(*found)
+    return _records(connection, run_id, JournalRow(*found), after, upto, limit, few=few)
+
+
+def _records(
+    connection: sqlite3.Connection,
+    run_id: str,
+    run: JournalRow | InfoRow,
+    after: int,
+    upto: int | None,
+    limit: int | None,
+    *,
+    few: bool,
+) -> list[Record]:
+    """See `records`. `run`: the run's row."""
     archived = archived_of(run.archived)
     if archived is not None:
         raise RunArchived(run_id, archived)
@@ -208,6 +248,13 @@ def snapshot(
     if found is None:
         return None
     number, head = found
+    return _snapshot(connection, run_id, number, head, upto, few=few)
+
+
+def _snapshot(
+    connection: sqlite3.Connection, run_id: str, number: int, head: object, upto: int | None, *, few: bool
+) -> tuple[int, bytes] | None:
+    """See `snapshot`. `number`, `head`: of the run's row."""
     first = number << 32
     if not isinstance(head, int):
         return None  # the row is damaged; reading the records reports it
@@ -230,6 +277,22 @@ def snapshot(
     return None  # a damaged snapshot is ignored
 
 
+def load(
+    connection: sqlite3.Connection, run_id: str, now: float, after: int | None, upto: int | None, *, few: bool = False
+) -> StoredRun:
+    """See `Loading.load`. `now`: the file's clock.
+
+    Raises:
+        TooMuch: with `few`; see `records` and `snapshot`.
+        and the errors of `info` and `records`.
+    """
+    row = _info_row(connection, run_id)
+    _check_row(run_id, row)
+    kept = None if after is not None else _snapshot(connection, run_id, row.id, row.head, upto, few=few)
+    after = after or (0 if kept is None else kept[0])
+    return StoredRun(info_of(row, now), kept, _records(connection, run_id, row, after, upto, None, few=few))
+
+
 def notices(connection: sqlite3.Connection) -> list[Message]:
     """See `Store.notices`."""
     rows = connection.execute(
@@ -250,10 +313,11 @@ def inbox(connection: sqlite3.Connection, run_ids: Collection[str], *, few: bool
         raise TooMuch
     wanted, rows = sorted(run_ids), list[tuple[int, str, object]]()
     for first in range(0, len(wanted), _AT_ONCE):
-        some = wanted[first : first + _AT_ONCE]  # not json_each(): it ends strings at the first NUL
+        # not json_each(): it ends strings at the first NUL
+        marks, some = _listed(wanted[first : first + _AT_ONCE])
         rows += connection.execute(
             "SELECT inbox.id, runs.run_id, inbox.body FROM runs CROSS JOIN inbox ON inbox.run = runs.id"
-            f" WHERE runs.run_id IN ({', '.join('?' * len(some))})",
+            f" WHERE runs.run_id IN ({marks})",
             some,
         )
     return [Message(key, run_id, json_object(body)) for key, run_id, body in sorted(rows, key=itemgetter(0))]

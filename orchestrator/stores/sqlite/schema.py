@@ -6,6 +6,7 @@ overflow page.) `labels` repeats `created` so that a page of the runs with a lab
 
 Records of ended runs may be in an archive: `runs.archived` names the object. `archive_objects` contains every object
 that was written for a run, until it is removed, including those of continued and of deleted runs (`gone`).
+`notes` are those of people on runs and steps.
 Long strings of records are in `payloads`, once each; `payload_uses` lists the runs whose records have a payload. The
 view `journal` is for people: it shows records without their first line, which contains the positions of payloads.
 """
@@ -23,8 +24,22 @@ from orchestrator.stores.sqlite.leases import StoreClock
 APPLICATION_ID = 0x4F524348
 """SQLite's header field for the application id: "ORCH"."""
 
-VERSION = 7
+VERSION = 8
 """The version of these tables. Each change of them gets the next number, and a step from this one to it."""
+OLDEST = 7
+"""The oldest version of a file that can be read, and that the first write brings to `VERSION`."""
+
+_NOTES = """
+CREATE TABLE notes (
+    run INTEGER NOT NULL,
+    id TEXT NOT NULL,
+    at REAL NOT NULL,
+    data TEXT NOT NULL,
+    PRIMARY KEY (run, id)
+) WITHOUT ROWID"""
+
+STEPS = {7: _NOTES}
+"""Version -> the statement that makes the next version of it."""
 
 _TABLES = """
 CREATE TABLE runs (
@@ -185,6 +200,7 @@ CREATE VIEW journal AS
     ) AS record
     FROM records JOIN runs ON runs.id = records.id >> 32
 """
+"""The tables of version `OLDEST`."""
 
 
 def version_of(connection: sqlite3.Connection) -> int:
@@ -194,7 +210,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def check_version(connection: sqlite3.Connection, url: str) -> int:
-    """Return the version of a file that this library may use: `VERSION`, or 0 for one without tables.
+    """Return the version of a file that this library may use: `OLDEST` to `VERSION`, or 0 for one without tables.
 
     Raises:
         StoreTooNew: a newer version of this library wrote it.
@@ -217,23 +233,24 @@ def check_version(connection: sqlite3.Connection, url: str) -> int:
             f"store {url} has schema version {version}, but this version of the library supports {VERSION} at most; "
             "update the library"
         )
-    if 0 < version < VERSION:
-        raise StoreError(too_old(url, version, VERSION))
+    if 0 < version < OLDEST:
+        raise StoreError(too_old(url, version, OLDEST, VERSION))
     return version
 
 
 def check_tables(connection: sqlite3.Connection, url: str) -> None:
-    """Refuse a file whose tables are not those of this version.
+    """Refuse a file whose tables are not those of its version.
 
     Raises:
         StoreError: the file is damaged. SQLite would continue with a table whose definition differs.
     """
-    if not _definitions() <= {*map(_plain, _defined(connection))}:
+    version = version_of(connection)
+    statements, triggers = _defined(connection)
+    if not _definitions(version) <= statements:
         raise StoreError(
-            f"store {url}: the file is damaged (its tables are not those of schema version {VERSION}); restore it from "
+            f"store {url}: the file is damaged (its tables are not those of schema version {version}); restore it from "
             "a copy"
         )
-    (triggers,) = connection.execute("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger'").fetchone()
     if triggers:  # triggers would write to the journal whenever this library does
         raise StoreError(
             f"store {url}: the file has {triggers} triggers, which this library never creates; drop them, or name "
@@ -242,16 +259,21 @@ def check_tables(connection: sqlite3.Connection, url: str) -> None:
 
 
 @cache
-def _definitions() -> frozenset[str]:
-    """Return the statements of the tables, as SQLite stores them, without their layout."""
+def _definitions(version: int) -> frozenset[str]:
+    """Return the statements of the tables of a version, as SQLite stores them, without their layout."""
     with closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(_TABLES)
-        return frozenset(map(_plain, _defined(connection)))
+        for step in range(OLDEST, version):
+            connection.execute(STEPS[step])
+        return _defined(connection)[0]
 
 
-def _defined(connection: sqlite3.Connection) -> tuple[str, ...]:
-    """Return the statements that created the tables and indexes of a file."""
-    return tuple(sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL"))
+def _defined(connection: sqlite3.Connection) -> tuple[frozenset[str], int]:
+    """Return the statements of the tables and indexes of a file, without their layout, and its number of triggers."""
+    text, triggers = connection.execute(
+        "SELECT group_concat(sql, char(31)), total(type = 'trigger') FROM sqlite_schema"  # one text: decoded at once
+    ).fetchone()
+    return frozenset(map(_plain, (text or "").split("\x1f"))), int(triggers)
 
 
 @lru_cache(maxsize=256)  # the same few statements at each opening of a file
@@ -261,22 +283,25 @@ def _plain(sql: str) -> str:
 
 
 def make_tables(connection: sqlite3.Connection, url: str) -> None:
-    """Create the tables in an empty file, in one transaction: all of them or none. Existing tables stay unchanged.
+    """Create the tables in an empty file, or bring those of an earlier version to this one, in one transaction.
 
     Raises:
         StoreTooNew, StoreError: see `check_version`.
         sqlite3.Error: the file cannot be changed.
     """
-    if check_version(connection, url):
+    if check_version(connection, url) == VERSION:
         return
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not check_version(connection, url):  # checked again, now that no other process can change it
+        version = check_version(connection, url)  # checked again, now that no other process can change it
+        if not version:
             for statement in _TABLES.split(";"):
                 connection.execute(statement)
             StoreClock().now(connection, write=True)  # the next caller caches it
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version = {VERSION}")
+        for step in range(version or OLDEST, VERSION):
+            connection.execute(STEPS[step])
+        connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

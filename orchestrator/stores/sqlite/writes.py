@@ -16,12 +16,22 @@ from orchestrator.kernel.status import FINAL
 from orchestrator.stores.base import RunSummary
 from orchestrator.stores.payloads import Payloads
 from orchestrator.stores.requests import Append, NewRun
-from orchestrator.stores.rows import NOTICE, OpenQuestion, RunTotals
-from orchestrator.stores.shared import check_postable, is_released, json_object, moved, taken_over
+from orchestrator.stores.rows import NOTICE, Note, OpenQuestion, RunTotals
+from orchestrator.stores.shared import check_postable, is_released, json_object, moved, notes_full, taken_over
 from orchestrator.stores.sqlite.leases import IS_NOTICE, RELEASED, rob
 from orchestrator.stores.sqlite.payloads import keep, let_go
 from orchestrator.stores.statistics import numbers_of
-from orchestrator.stores.stored import RUN_COLUMNS, Row, archived_of, checksum, labels_of, packed, values_of_run
+from orchestrator.stores.stored import (
+    RUN_COLUMNS,
+    Row,
+    archived_of,
+    checksum,
+    labels_of,
+    note_row,
+    packed,
+    usage_text,
+    values_of_run,
+)
 
 if TYPE_CHECKING:
     from orchestrator.stores.sqlite import listing
@@ -51,6 +61,7 @@ def create(
     number, left_behind = made
     if left_behind:
         let_go(connection, number)
+        connection.execute("DELETE FROM notes WHERE run = ?", (number,))
     if info.labels:
         connection.executemany(
             "INSERT INTO labels (name, value, created, run) VALUES (?, ?, ?, ?)",
@@ -66,6 +77,8 @@ def create(
         write_questions(connection, number, info.questions)
     elif info.waiting:
         note_unlisted(connection, number, None, info.waiting)
+    for note in new.notes:
+        insert_note(connection, number, note)
     _remember(numbers, info.run_id, number)
 
 
@@ -74,6 +87,7 @@ _ADD = (
     " ON CONFLICT (run_id) DO NOTHING"
 )
 
+_LEFT_BEHIND = "EXISTS (SELECT 1 FROM payload_uses WHERE run = ?) OR EXISTS (SELECT 1 FROM notes WHERE run = ?)"
 _RETURNS = sqlite3.sqlite_version_info >= (3, 35)
 """True if this SQLite supports RETURNING."""
 
@@ -82,12 +96,12 @@ def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int,
     """Add a row of a run; return None if its id exists.
 
     Returns:
-        Its number, and whether payloads are noted for it. A process of a version without payloads, which had the file
-        open when it was migrated, does not remove them when it deletes a run, whose number may be reused.
+        Its number, and whether payloads or notes are noted for it. A process of a version without them, which had the
+        file open when it was migrated, does not remove them when it deletes a run, whose number may be reused.
     """
     if _RETURNS:
         made: list[tuple[int, int]] = connection.execute(
-            f"{_ADD} RETURNING id, EXISTS (SELECT 1 FROM payload_uses WHERE run = runs.id)", values
+            f"{_ADD} RETURNING id, {_LEFT_BEHIND.replace('?', 'runs.id')}", values
         ).fetchall()
         return (made[0][0], bool(made[0][1])) if made else None
     row = connection.execute(_ADD, values)
@@ -95,8 +109,8 @@ def _add(connection: sqlite3.Connection, values: Sequence[object]) -> tuple[int,
         return None
     number = row.lastrowid
     assert number is not None
-    noted = connection.execute("SELECT 1 FROM payload_uses WHERE run = ? LIMIT 1", (number,)).fetchone()
-    return number, noted is not None
+    (noted,) = connection.execute(f"SELECT {_LEFT_BEHIND}", (number, number)).fetchone()
+    return number, bool(noted)
 
 
 def _is_ours(connection: sqlite3.Connection, run_id: str, rows: Sequence[Row], token: str) -> bool:
@@ -131,7 +145,7 @@ def summarize(connection: sqlite3.Connection, number: int, summary: RunSummary) 
             summary.output,
             summary.question,
             summary.steps,
-            None if summary.usage is None else summary.usage.model_dump_json(exclude_defaults=True),
+            usage_text(summary),
         ),
     )
 
@@ -352,6 +366,34 @@ def _add_snapshot(connection: sqlite3.Connection, number: int, run_id: str, seq:
         "INSERT OR REPLACE INTO snapshots (id, crc, data) VALUES (?, ?, ?)",
         (number << 32 | seq, checksum(run_id, seq, data), data),
     )
+
+
+def add_note(connection: sqlite3.Connection, note: Note, most: int) -> None:
+    """See `Store.add_note`."""
+    found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (note.run,)).fetchone()
+    if found is None:
+        raise RunUnknown(note.run)
+    (number,) = found
+    (there, count) = connection.execute(
+        "SELECT coalesce(sum(id = ?), 0), count(*) FROM notes WHERE run = ?", (note.id, number)
+    ).fetchone()
+    if not there:
+        if count >= most:
+            raise notes_full(note.run, most)
+        insert_note(connection, number, note)
+
+
+def insert_note(connection: sqlite3.Connection, number: int, note: Note) -> None:
+    """Store a note of a run."""
+    connection.execute("INSERT INTO notes (run, id, at, data) VALUES (?, ?, ?, ?)", (number, *note_row(note)))
+
+
+def delete_note(connection: sqlite3.Connection, run_id: str, note: str) -> bool:
+    """See `Store.delete_note`."""
+    found = connection.execute("SELECT id FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+    if found is None:
+        raise RunUnknown(run_id)
+    return connection.execute("DELETE FROM notes WHERE run = ? AND id = ?", (found[0], note)).rowcount > 0
 
 
 def post(connection: sqlite3.Connection, run_id: str, body: str, key: str | None) -> int:

@@ -31,7 +31,7 @@ from typing import Any, Literal, TypeVar
 import anyio
 
 from orchestrator.errors import StoreUnavailable
-from orchestrator.executor.calls.effect import Effect, witness
+from orchestrator.executor.calls.effect import Effect, Witness, witness
 from orchestrator.executor.executor import Executor
 from orchestrator.graph.refs import resolve
 from orchestrator.kernel.records import EffectSettled
@@ -196,7 +196,7 @@ class FailingStore(StoppingStore):
         super()._ended(last)
 
 
-class Writing:
+class Writing(Witness):
     """A witness that reports calls to the process that keeps the diary."""
 
     def __init__(self, diary: Diary, replies: Diary, moments: Moments) -> None:

@@ -21,7 +21,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from orchestrator.errors import RunUnknown, StoreUnavailable
-from orchestrator.executor.calls.effect import Effect
+from orchestrator.executor.calls.effect import Effect, Witness
 from orchestrator.executor.command_delivery import say
 from orchestrator.executor.commands import PassTime
 from orchestrator.executor.executor import Executor
@@ -198,7 +198,7 @@ T = TypeVar("T")
 
 
 @dataclass
-class World:
+class World(Witness):
     """Counts effects. Those in progress when a process stops continue here, as external systems would."""
 
     tasks: TaskGroup

@@ -9,13 +9,22 @@ import json
 from dataclasses import replace
 from uuid import uuid4
 
-from orchestrator.errors import Archived, GraphUnknown, RunArchived, RunConflict, RunExists, RunUnknown, StoreError
+from orchestrator.errors import (
+    Archived,
+    GraphUnknown,
+    InvalidValue,
+    RunArchived,
+    RunConflict,
+    RunExists,
+    RunUnknown,
+    StoreError,
+)
 from orchestrator.kernel.records import Ended, Record, Resumed
-from orchestrator.stores.base import Archivable, RunInfo, Schedule, Store
+from orchestrator.stores.base import Archivable, Loading, RunInfo, Schedule, Store
 from orchestrator.stores.memory import MemoryStore
 from orchestrator.stores.owner import Owner
 from orchestrator.stores.requests import Append, ClaimRequest, NewRun, RunQuery
-from orchestrator.stores.rows import NOTICE
+from orchestrator.stores.rows import NOTICE, Note
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
     created,
@@ -26,6 +35,7 @@ from orchestrator.testing.store_conformance.helpers import (
     raises,
     started,
     that,
+    together,
 )
 
 
@@ -78,6 +88,29 @@ async def check_snapshot_of_append(store: Store) -> None:
         equal(await ended, 6, "the head of an append that is asked again")
         equal(await store.snapshot(run_id), (6, b"six"), "the snapshot of an append with `release`")
     equal(await store.snapshot(run_id, upto=5), (4, b"\x00\xff four"), "the snapshot before it")
+
+
+async def check_load(store: Store) -> None:
+    """A run that is read at once is the same as in pieces: its row, its snapshot, and the records after that."""
+    if not isinstance(store, Loading):
+        return
+    run_id = await created(store)
+    for snapshot in (None, 3, 8):
+        if snapshot is None:
+            await store.append(Append(run_id, events(2, 9), after=1))
+        else:
+            await store.put_snapshot(run_id, snapshot, b"\x00\xff fold %d" % snapshot)
+        for upto in (None, 1, 3, 7, 8, 9, 12):
+            for after in (None, 0, 2, 9, 12):
+                found = await store.load(run_id, after=after, upto=upto)
+                where = f"after {after} up to {upto}, with a snapshot of {snapshot}"
+                equal(found.info, await store.info(run_id), f"the row, read {where}")
+                kept = await store.snapshot(run_id, upto=upto) if after is None else None
+                equal(found.snapshot, kept, f"the snapshot, read {where}")
+                first = after or (kept[0] if kept else 0)
+                equal(found.records, await store.read(run_id, after=first, upto=upto), f"the records {where}")
+    await store.delete(run_id)
+    await raises(RunUnknown, store.load(run_id), "a deleted run")
 
 
 async def check_inbox(store: Store) -> None:
@@ -166,6 +199,67 @@ async def check_copy(store: Store) -> None:
     await other.copy(info.run_id, store)
     equal(await store.info(info.run_id), info, "the row of a copy that came back")
     equal(await store.read(info.run_id), records, "the records of a copy that came back")
+
+
+async def check_notes(store: Store) -> None:
+    """Notes of a run are kept in the order of their times, once each, up to a limit, and deleted with the run."""
+    run_id, other = await created(store), await created(store)
+    missing = f"no-run-{uuid4().hex}"
+    await raises(RunUnknown, store.notes(missing), "the notes of a missing run")
+    await raises(RunUnknown, store.add_note(Note(missing, text="x", id="a"), most=9), "a note on a missing run")
+    await raises(RunUnknown, store.delete_note(missing, "a"), "deleting a note of a missing run")
+    equal(await store.notes(run_id), [], "no notes yet")
+    notes = [
+        Note(run_id, None, "later \u202e \x00 <b>\U0001f600", None, "", "ann", 20.5, "b"),
+        Note(run_id, 1, "", -0.25, "correctness", "", 10.0, "z"),
+        Note(run_id, None, "at the same time", 1e300, "", "bob", 20.5, "a"),
+    ]
+    for note in (*notes, notes[0]):
+        await store.add_note(note, most=3)
+    equal(await store.notes(run_id), [notes[1], notes[2], notes[0]], "the notes in their order")
+    equal(store.notes_now(run_id), [notes[1], notes[2], notes[0]], "the notes in their order, by notes_now")
+    await raises(InvalidValue, store.add_note(Note(run_id, text="x", id="c"), most=3), "a note beyond the limit")
+    full = await together(*(store.add_note(Note(other, text="x", id=str(n)), most=5) for n in range(12)))
+    equal(sum(isinstance(one, InvalidValue) for one in full), 7, "notes that are refused, of 12 at the same time")
+    equal(len(await store.notes(other)), 5, "notes of the other run")
+    await store.append(Append(run_id, events(2, 3), after=1, status="completed"))
+    equal(len(await store.notes(run_id)), 3, "the notes of a run that has ended")
+    equal(await store.delete_note(run_id, "a"), True, "deleting a note")
+    equal(await store.delete_note(run_id, "a"), False, "deleting a note again")
+    equal(await store.delete_note(other, "z"), False, "deleting a note of another run")
+    equal(await store.notes(run_id), [notes[1], notes[0]], "the notes that are left")
+    await store.delete(run_id)
+    await raises(RunUnknown, store.notes(run_id), "the notes of a deleted run")
+    again = replace(new_run()[0], run_id=run_id)
+    await store.create(NewRun(again, [started(again)]))
+    equal(await store.notes(run_id), [], "the notes of another run with the id of a deleted one")
+    equal(len(await store.notes(other)), 5, "the notes of another run")
+
+
+async def check_copied_notes(store: Store) -> None:
+    """A run is copied with its notes, and a new run has those that come with it."""
+    info, records = new_run()
+    note = Note(info.run_id, 1, "good", 1.0, "quality", "ann", 5.0, "n1")
+    await store.create(NewRun(info, records, notes=[note]))
+    equal(await store.notes(info.run_id), [note], "the notes of a new run")
+    other = MemoryStore()
+    await store.copy(info.run_id, other)
+    equal(await other.notes(info.run_id), [note], "the notes of a copy")
+
+
+async def check_archived_notes(store: Store) -> None:
+    """An archived run keeps its notes, and can have more."""
+    if not isinstance(store, Archivable):
+        return
+    info, records = await ended_run(store)
+    run_id = info.run_id
+    await store.add_note(Note(run_id, text="before", at=1.0, id="a"), most=9)
+    where = await store.note_object(run_id, an_object(run_id))
+    await store.move_out(run_id, where, head=2)
+    await store.add_note(Note(run_id, text="after", at=2.0, id="b"), most=9)
+    equal([note.text for note in await store.notes(run_id)], ["before", "after"], "the notes of an archived run")
+    await store.move_back(run_id, records, where)
+    equal([note.text for note in await store.notes(run_id)], ["before", "after"], "the notes of a restored run")
 
 
 async def check_schedules(store: Store) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from secrets import token_hex
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from orchestrator.errors import InvalidValue, RunUnknown, StoreError
 from orchestrator.graph.limits import Usage
 from orchestrator.stores.base import Parent, Relation, RunInfo, RunSummary, Schedule, Store
 from orchestrator.stores.memory import MemoryStore
-from orchestrator.stores.requests import Append, NewRun, QuestionQuery, RunQuery, StatsQuery
-from orchestrator.stores.rows import OpenQuestion, RunTotals, Total
+from orchestrator.stores.requests import Append, NewRun, QuestionQuery, RunQuery, Sort, StatsQuery
+from orchestrator.stores.rows import OpenQuestion, ReplayFacts, RunTotals, Total
 from orchestrator.stores.statistics import By, Groups
 from orchestrator.testing.store_conformance.helpers import (
     a_lease,
@@ -136,6 +136,11 @@ async def check_filters(store: Store) -> None:
     equal(await found(waiting=True, status="completed"), [3], "runs with open questions and a status")
     equal(await found(waiting=False), [11, 10, 9, 7, 6, 5, 4, 2, 1, 0], "runs without open questions")
     equal(await found(since=2080.0), [11, 10, 9, 8], "runs written to at a time or later")
+    equal(await found(begun_since=1005.0, begun_before=1008.0), [7, 6, 5], "runs created in a range of time")
+    equal(await found(begun_before=1002.0, status="failed"), [1], "runs created before a time, with a status")
+    equal(await found(replays=False), [11, 10, 8, 7, 6, 4, 3, 2, 0], "runs without replays")
+    equal(await found(ascending=True, begun_since=1003.0), [3, 4, 5, 6, 7, 8, 9, 10, 11], "the oldest run first")
+    equal(await found(ascending=True, status=["failed", "completed"]), [*range(12)], "the oldest of two statuses first")
     await store.append(Append(infos[0].run_id, [event(2)], after=1))
     equal(
         len((await store.runs(RunQuery(labels={"mark": mark}, since=1002.0))).runs),
@@ -147,6 +152,130 @@ async def check_filters(store: Store) -> None:
         await store.append(Append(infos[number].run_id, [event(2)], after=1, waiting=number - 3))
         infos[number] = await store.info(infos[number].run_id)
     equal(await found(waiting=True), [8], "runs with open questions after one was answered")
+
+
+async def check_sorting(store: Store) -> None:
+    """A list is sorted by each key, in both directions and page by page, with the newest first among equals."""
+    mark = uuid4().hex
+    infos: list[RunInfo] = []
+    for number in range(14):
+        info, records = new_run(labels={"mark": mark, "side": ("even", "odd")[number % 2]})
+        seconds, cost = [(0.0, 12.0), (2.5, 0.25), (1e-7, 1e-6), (40.0, 0.0)][number % 4]
+        info = replace(
+            info,
+            graph=f"{mark} {['b', 'a', 'ä', 'B'][number % 4]}",
+            status=("failed", "completed", "running")[number % 3],
+            created=1000.0 + number,
+            updated=5000.0 - 10 * (number % 5),
+            usage=None if number == 5 else Usage(seconds=seconds, cost=cost),
+        )
+        await store.create(NewRun(info, records))
+        infos.append(info)
+
+    def is_even(info: RunInfo) -> bool:
+        return info.labels["side"] == "even"
+
+    keys: dict[Sort, Callable[[RunInfo], Any]] = {
+        "started": lambda info: info.created,
+        "updated": lambda info: info.updated,
+        "duration": lambda info: 0.0 if info.usage is None else info.usage.seconds,
+        "cost": lambda info: 0.0 if info.usage is None else info.usage.cost,
+        "status": lambda info: info.status,
+        "graph": lambda info: info.graph,
+    }
+    some: tuple[tuple[dict[str, Any], Callable[[RunInfo], bool]], ...] = (
+        ({}, lambda info: True),
+        ({"status": ["failed", "completed"]}, lambda info: info.status != "running"),
+        ({"status": "running", "search": "even"}, lambda info: info.status == "running" and is_even(info)),
+        (
+            {"labels": {"side": "a"}, "begun_since": 1003.0},
+            lambda info: info.input == "even" and info.created >= 1003.0,
+        ),
+        ({"graph": f"{mark} ä"}, lambda info: info.graph.endswith("ä")),
+        ({"search": ""}, lambda info: False),
+    )
+    for sort, key in keys.items():
+        for ascending in (False, True):
+            for filters, fits in some:
+                newest = sorted(filter(fits, infos), key=lambda info: info.created, reverse=True)
+                right = sorted(newest, key=key, reverse=not ascending)
+                query = RunQuery(sort=sort, ascending=ascending, limit=3, **filters)
+                query = replace(query, labels={"mark": mark, **query.labels})
+                equal(
+                    [one.run_id for one in await _all(store, query)], [one.run_id for one in right], f"runs by {sort}"
+                )
+    await raises(ValueError, store.runs(RunQuery(sort=cast(Any, "size"))), "an unknown key")
+    for sort, cursor in (("cost", "1.0_1"), ("cost", "updated=1.0|1.0_1"), ("updated", "updated=nan|1.0_1")):
+        query = RunQuery(sort=cast(Any, sort), after=cursor)
+        await raises(StoreError, store.runs(query), f"the cursor of another list: {cursor}")
+
+
+async def _all(store: Store, query: RunQuery) -> list[RunInfo]:
+    """Return the runs of all pages of a list."""
+    found: list[RunInfo] = []
+    while True:
+        page = await store.runs(query)
+        found += page.runs
+        if page.cursor is None:
+            return found
+        query = replace(query, after=page.cursor)
+
+
+async def check_replays(store: Store) -> None:
+    """A replay has its facts in lists, also after an append, and replays that diverged are found."""
+    mark = uuid4().hex
+    facts = (None, ReplayFacts(False, 3, 1200, 0.5), ReplayFacts(True, 0, 0, 0.0), ReplayFacts(True, 7, 10, 1e-9))
+    infos = []
+    for number, replay in enumerate(facts):
+        info, records = new_run(labels={"mark": mark})
+        parent = None if replay is None else Parent("replayed", 1, "replay")
+        usage = Usage() if number == 2 else None
+        info = replace(info, created=1000.0 + number, parent=parent, replay=replay, usage=usage, totals=_totals(number))
+        await store.create(NewRun(info, records))
+        found = await store.info(info.run_id)
+        equal((found.replay, found.usage, found.diverged), (replay, usage, info.diverged), "the facts of a replay")
+        infos.append(info)
+
+    async def found_by(**filters: Any) -> list[int]:
+        page = await store.runs(RunQuery(labels={"mark": mark}, **filters))
+        return [[one.run_id for one in infos].index(info.run_id) for info in page.runs]
+
+    equal(await found_by(diverged=True), [3, 2], "replays that diverged")
+    equal(await found_by(diverged=False), [1, 0], "runs that are no such replay")
+    equal(await found_by(diverged=True, sort="started", ascending=True), [2, 3], "the oldest of them first")
+    equal(await found_by(diverged=True, sort="cost"), [3, 2], "replays that diverged, sorted")
+    equal(await found_by(replays=False, diverged=True), [], "replays without replays")
+    changed = replace(infos[1].summary, replay=ReplayFacts(True, 4, 1300, 0.75), error="diverged: there")
+    await store.append(Append(infos[1].run_id, [event(2)], after=1, status="cancelled", summary=changed))
+    info = await store.info(infos[1].run_id)
+    equal((info.summary, info.ended_diverged), (changed, True), "a replay that ended where it diverged")
+    equal(await found_by(diverged=True, status="cancelled"), [1], "and it is found")
+    (sums,) = await store.stats(StatsQuery(labels={"mark": mark}))
+    equal((sums.replay_savings, sums.replayed_calls), (0.75 + 1e-9, 11), "what replays saved")
+
+
+async def check_parts(store: Store) -> None:
+    """Runs are found by a model or a tool that they called, and by a node that ran, whatever their names are."""
+    mark = uuid4().hex
+    names = ("gpt-4o", 'say "hi"', "a\\b", "Ünïcode 🧭", "%_'", "gpt")
+    ids: list[str] = []
+    for number, name in enumerate(names):
+        info, records = new_run(labels={"mark": mark})
+        rows = (Total("act", "tool", name), Total(f"in/{name}", "step", ""), Total("think", "model", f"{name}/m"))
+        info = replace(info, created=1000.0 + number, totals=RunTotals(rows))
+        await store.create(NewRun(info, records))
+        ids.append(info.run_id)
+
+    async def found(**filters: Any) -> list[int]:
+        return [ids.index(info.run_id) for info in (await store.runs(RunQuery(labels={"mark": mark}, **filters))).runs]
+
+    for number, name in enumerate(names):
+        equal(await found(tool=name), [number], f"runs that called the tool {name!r}")
+        equal(await found(model=f"{name}/m", tool=name), [number], f"runs that called the model {name!r}/m")
+        equal(await found(node=f"in/{name}", sort="cost"), [number], f"runs with the node in/{name!r}, sorted")
+        equal(await found(model=name), [], f"runs that called a model named as the tool {name!r}")
+    equal(await found(node="think"), [5, 4, 3, 2, 1, 0], "runs with a node that all of them have")
+    equal(await found(tool='x"]'), [], "runs that called a tool that none has")
 
 
 async def check_search_with_filters(store: Store) -> None:

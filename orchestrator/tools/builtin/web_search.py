@@ -236,6 +236,7 @@ class WebSearch(Tool):
 
     name = "web_search"
     risk = "read"
+    untrusted = True
     effect = "read"
     group = "web_search"
 

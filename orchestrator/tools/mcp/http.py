@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 import anyio
 import httpx2
 
-from orchestrator.tools.mcp.stdio import LONGEST, UNREADABLE
-from orchestrator.tools.mcp.untrusted import marked_error
+from orchestrator.tools.mcp.oauth import StoredToken, login_command
+from orchestrator.tools.mcp.stdio import LARGE, LONGEST, id_of
+from orchestrator.tools.mcp.untrusted import UNREADABLE, messages_in
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -42,7 +43,9 @@ async def streamable_http(server: HttpServer) -> AsyncIterator[TransportStreams]
     from mcp.client.streamable_http import streamable_http_client
 
     async with (
-        _Client(headers=dict(server.headers), timeout=httpx2.Timeout(_CONNECT, read=_READ)) as client,
+        _Client(
+            auth=StoredToken(server), headers=dict(server.headers), timeout=httpx2.Timeout(_CONNECT, read=_READ)
+        ) as client,
         streamable_http_client(server.url, http_client=client, max_sse_event_size=LONGEST) as streams,
     ):
         yield streams
@@ -64,7 +67,7 @@ class _Client(httpx2.AsyncClient):
 
 
 class _Events(httpx2.AsyncByteStream):
-    """The events of a stream, with the server's errors marked."""
+    """The events of a stream, with messages in the form that the protocol requires, and the server's errors marked."""
 
     def __init__(self, response: httpx2.Response) -> None:
         self._response = response
@@ -75,9 +78,12 @@ class _Events(httpx2.AsyncByteStream):
 
     async def __anext__(self) -> bytes:
         event = await anext(self._events)
-        lines = [f"event: {event.event}", f"id: {event.id}", f"retry: {event.retry}"]  # an invalid event is ignored
-        lines += [f"data: {line}" for line in (marked_error(event.data) or event.data).split("\n")]
-        return "\n".join([*lines, "\n"]).encode()
+        data = event.data.encode("utf-8", "replace")
+        found = await _read(data)
+        if not found:  # an event without data is ignored
+            found = [b"" if id_of(data[:400], data[-400:]) is None else data.replace(b"\n", b" ")]
+        about = f"event: message\nid: {event.id}\nretry: {event.retry}".encode()
+        return b"".join(b"%b\ndata: %b\n\n" % (about, one) for one in found)
 
     async def aclose(self) -> None:
         await self._response.aclose()
@@ -85,7 +91,7 @@ class _Events(httpx2.AsyncByteStream):
 
 def _marked(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response:
     """Return a stream of events wrapped in `_Events`; any other response unchanged."""
-    if not (response.headers.get("content-type", "").startswith("text/event-stream") and response.is_success):
+    if not (response.headers.get("content-type", "").lower().startswith("text/event-stream") and response.is_success):
         return response
     return httpx2.Response(response.status_code, headers=_plain(response), stream=_Events(response), request=request)
 
@@ -98,6 +104,8 @@ def _plain(response: httpx2.Response) -> dict[str, str]:
 
 async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapping[str, object]) -> httpx2.Response:
     """Return the response with its whole body, or an error in its place."""
+    from mcp.shared._httpx_utils import next_request_within_origin, redirect_location
+
     parts: list[bytes] = []
     size = 0
     try:
@@ -117,19 +125,59 @@ async def _whole(request: httpx2.Request, response: httpx2.Response, asked: Mapp
         await response.aclose()
     if size > LONGEST:
         return _error(request, asked, UNREADABLE, f"it answered with more than {LONGEST:,} bytes")
-    content = b"".join(parts)
-    told, headers = marked_error(content), _plain(response)
-    if "mcp-session-id" in request.headers and _forgets(response.status_code, content, told is not None):
+    content, status = b"".join(parts), response.status_code
+    found = await _read(content, asked["id"], status)
+    if "mcp-session-id" in request.headers and _forgets(status, content, bool(found)):
         return _error(request, asked, EXPIRED, "it has ended the MCP session")
-    # The client uses `server/discover` to identify a server: older ones answer it with such a status.
-    if response.status_code >= 400 and asked["method"] != "server/discover" and told is None:
-        said = f"it answered with HTTP {response.status_code}{_words_of(content)}"
-        return _error(request, asked, _code(response.status_code), said)
-    if told is not None:
-        content, headers = told.encode(), headers | {"content-type": "application/json"}
-    found = httpx2.Response(response.status_code, headers=headers, content=content, request=request)
-    found.next_request = response.next_request
-    return found
+    if found:
+        headers = _plain(response) | {"content-type": "application/json"}
+        return httpx2.Response(200, headers=headers, content=found[0], request=request)
+    if status in (307, 308) and next_request_within_origin(response) is None:
+        place = redirect_location(response)
+        return _error(request, asked, NOT_REACHED, f"it redirects to {place}; if that is the server, use this address")
+    if status >= 400:
+        login = f". To log in: {login_command(str(request.url))}" if status == 401 else ""
+        return _error(request, asked, _code(status), f"it answered with HTTP {status}{_words_of(content)}{login}")
+    if status == 200:
+        said = f"its answer is not a message of JSON-RPC{_words_of(content)}"
+        return _error(request, asked, UNREADABLE, said)
+    left = httpx2.Response(status, headers=_plain(response), content=content, request=request)
+    left.next_request = response.next_request
+    return left
+
+
+async def _read(content: bytes, number: object = None, status: int = 200) -> list[bytes]:
+    """Return the messages of a body or an event in the form that the protocol requires.
+
+    Args:
+        content: the body, or the data of an event.
+        number: id of the request that the body answers: servers sometimes write another one. None for an event.
+        status: HTTP status of the response.
+    """
+    if len(content) >= LARGE:
+        return await anyio.to_thread.run_sync(_messages, content, number, status)
+    return _messages(content, number, status)
+
+
+def _messages(content: bytes, number: object, status: int) -> list[bytes]:
+    from mcp.types import JSONRPCResponse, jsonrpc_message_adapter
+
+    try:
+        said = jsonrpc_message_adapter.validate_json(content, by_name=False)
+        if isinstance(said, JSONRPCResponse) and number in (None, said.id):
+            return [content.replace(b"\r", b" ").replace(b"\n", b" ")]  # most messages, and the largest ones
+    except (ValueError, RecursionError):
+        pass
+    if status >= 400 and b'"jsonrpc"' not in content:
+        return []  # the error of a gateway, which may have the same keys
+    try:
+        found = [one for one in messages_in(content, number) if number is None or "method" not in one]
+    except (ValueError, RecursionError):
+        return []
+    for one in found:
+        if status in (401, 403) and "error" in one:
+            one["error"]["message"] = f"HTTP {status}: {one['error']['message']}"
+    return [json.dumps(one).encode() for one in found]
 
 
 def _forgets(status: int, content: bytes, is_error: bool) -> bool:

@@ -7,18 +7,23 @@ up in the environment when the server is connected.
 from __future__ import annotations
 
 import json
-import os
+import logging
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 from urllib.parse import parse_qsl, urlsplit
 
 from orchestrator.errors import GraphUnknown
 from orchestrator.redaction import BLANK, redact, redacted
+from orchestrator.tools.mcp.variables import VARIABLE, Variables
 from orchestrator.values import read_bounded
+from orchestrator.visible import narrow
+
+log = logging.getLogger("orchestrator")
 
 PREFIX = "mcp:"
 """Prefix of a reference to a server."""
@@ -28,9 +33,12 @@ _LONGEST = 10_000
 """Maximum number of characters of a reference."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
-VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
-"""`${NAME}`, `${env:NAME}` or `${NAME:-default}`: looked up in the environment when the server is connected."""
-_OF_EDITORS = ("${input:", "${command:", "${config:")
+_SWITCHES = ("disabled", "enabled", "resources", "prompts")
+_KEYS = frozenset(("type", "transport", "name", "description", *_SWITCHES))
+_HTTP_KEYS = frozenset(("url", "headers"))
+_STDIO_KEYS = frozenset(("command", "args", "env", "envFile", "cwd"))
+_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?')
+_TRAILING_COMMA = re.compile(r'"(?:[^"\\\n]|\\.)*+"?|,(?=\s*+[}\]])')
 _SECRET = frozenset(
     (
         "apikey",
@@ -81,13 +89,17 @@ class StdioServer:
         env: added to the few variables that a server always gets (PATH, HOME and the like).
         cwd: its working directory.
         name: its name in messages; by default the program's.
+        typed: secrets that the user typed, and that are part of the other fields.
+        offers: `resources` and `prompts`, if these are to be offered as tools.
     """
 
     command: str
-    args: tuple[str, ...] = ()
+    args: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     name: str = ""
+    typed: tuple[str, ...] = field(default=(), repr=False)
+    offers: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -96,7 +108,7 @@ class StdioServer:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Return the values that must not be shown."""
-        return tuple(self.env.values())
+        return (*self.env.values(), *self.typed)
 
 
 @dataclass(frozen=True)
@@ -107,11 +119,15 @@ class HttpServer:
         url: its address, `http://` or `https://`.
         headers: sent with each request, such as `Authorization`.
         name: its name in messages; by default its host.
+        typed: secrets that the user typed, and that are part of the other fields.
+        offers: `resources` and `prompts`, if these are to be offered as tools.
     """
 
     url: str = field(repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     name: str = ""
+    typed: tuple[str, ...] = field(default=(), repr=False)
+    offers: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -125,10 +141,18 @@ class HttpServer:
         rest = self.url.partition("://")[2]
         user = rest.partition("/")[0].rpartition("@")[0].partition(":")[2]
         query = rest.partition("?")[2]
-        return (*tokens, *(part for part in (user, query) if part))
+        return (*tokens, *self.typed, *_SENT.get(self.url, ()), *(part for part in (user, query) if part))
 
 
 Server: TypeAlias = StdioServer | HttpServer
+_SENT: dict[str, tuple[str, ...]] = {}
+"""Address of a server -> the last tokens that this process sent to it."""
+
+
+def sends(url: str, token: str) -> None:
+    """Register a token that is sent to a server: it is one of the server's `secrets` from now on."""
+    if token not in (known := _SENT.get(url, ())):
+        _SENT[url] = (*known[-3:], token)
 
 
 def hidden(server: Server) -> tuple[str, ...]:
@@ -138,6 +162,7 @@ def hidden(server: Server) -> tuple[str, ...]:
         found = server.secrets
     else:
         found = tuple(value for name, value in server.env.items() if redacted({name: value}) == {name: BLANK})
+        found += server.typed
     return found
 
 
@@ -158,7 +183,7 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
         raise GraphUnknown("tools 'mcp:': name a server: mcp:COMMAND ARGS, mcp:http://... or mcp:.mcp.json")
     refuse_secrets(text)
     if text.startswith(("http://", "https://")):
-        return [HttpServer(expanded(text, f"tools {PREFIX}{text}"))]
+        return [HttpServer(Variables().expanded(text, f"tools {PREFIX}{text}"))]
     file, _, name = text.partition("#")
     if is_file(text):
         return servers_in(Path(directory or ".") / file, name or None)
@@ -198,34 +223,51 @@ def _of_command(text: str, directory: str | None) -> StdioServer:
     except ValueError as error:
         raise GraphUnknown(f"{place}: it cannot be split into words: {error}") from None
     env: dict[str, str] = {}
+    variables = Variables()
     while words and (found := _ASSIGNMENT.fullmatch(words[0])):
         if not VARIABLE.fullmatch(found[2]):
             raise GraphUnknown(
                 f"tools {PREFIX}{found[1]}=...: references are stored with a run, so values of variables are not "
                 f"written in them: write {found[1]}=${{{found[1]}}}, or use a .mcp.json file"
             )
-        env[found[1]] = expanded(found[2], place)
+        env[found[1]] = variables.expanded(found[2], place)
         words.pop(0)
     if not words:
         raise GraphUnknown(f"{place}: it contains no command")
-    command, *args = (expanded(word, place) for word in words)
+    command, *args = (variables.expanded(word, place) for word in words)
     return StdioServer(command, tuple(args), env, directory)
 
 
 def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
-    """Return the servers of a `.mcp.json` file in the form of other clients: `{"mcpServers": {NAME: {...}}}`.
+    """Return the servers of a file in the form of other clients.
 
-    A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`. In all of them `${NAME}`,
-    `${NAME:-default}` and `${env:NAME}` are looked up in the environment. Servers with `"disabled": true`
-    or `"enabled": false` are left out.
+    That is `{"mcpServers": {NAME: {...}}}`, or as VS Code writes it `{"servers": {NAME: {...}}, "inputs": [...]}`, also
+    under `"mcp"`, and with comments. A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; in all of
+    them variables are replaced, see `Variables`. Servers with `"disabled": true` or `"enabled": false` are left out.
 
     Args:
+        path: the file.
         name: return only this server.
 
     Raises:
-        GraphUnknown: the file or the server does not exist or cannot be read, or a variable is not set.
+        GraphUnknown: the file or the server does not exist or cannot be read, or a variable or an input has no value.
     """
     where = f"tools {PREFIX}{path}"
+    read = _read(path, where)
+    if not read.keys() & {"mcpServers", "servers"} and isinstance(read.get("mcp"), dict):
+        read = read["mcp"]
+    listed = read.get("mcpServers", read.get("servers"))
+    if not isinstance(listed, dict) or not listed:
+        raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
+    if name is not None and name not in listed:
+        raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(listed)}")
+    wanted = [one for one in listed if (one == name if name is not None else _enabled(f"{where}#{one}", listed[one]))]
+    if not wanted:
+        raise GraphUnknown(f"{where}: every server in it is disabled; name one with #NAME")
+    return [_of_entry(f"{where}#{one}", one, listed[one], Variables(Path(path), read.get("inputs"))) for one in wanted]
+
+
+def _read(path: str | Path, where: str) -> dict[str, Any]:
     try:
         text = read_bounded(path, MOST_BYTES)
     except OSError as error:
@@ -233,44 +275,80 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     except ValueError as error:
         raise GraphUnknown(f"{where}: {error}") from None
     try:
-        read = json.loads(text)
+        read = json.loads(without_comments(text))
     except (ValueError, RecursionError) as error:
         raise GraphUnknown(f"{where}: the file is not JSON: {error}") from None
-    listed = read.get("mcpServers", read.get("servers")) if isinstance(read, dict) else None
-    if not isinstance(listed, dict) or not listed:
-        raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
-    if name is not None and name not in listed:
-        raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(listed)}")
-    wanted = [name] if name is not None else [one for one, entry in listed.items() if not _disabled(entry)]
-    if not wanted:
-        raise GraphUnknown(f"{where}: every server in it is disabled; name one with #NAME")
-    return [_of_entry(f"{where}#{one}", one, listed[one], Path(path).absolute().parent) for one in wanted]
+    return read if isinstance(read, dict) else {}
 
 
-def _disabled(entry: object) -> bool:
-    return isinstance(entry, dict) and (entry.get("disabled") is True or entry.get("enabled") is False)
+def without_comments(text: str) -> str:
+    """Return JSON text without the comments and trailing commas that editors allow; its lines stay."""
+    bare = _COMMENT.sub(lambda found: found[0] if found[0][0] == '"' else "\n" * found[0].count("\n"), text)
+    return _TRAILING_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", bare)
 
 
-def _of_entry(where: str, name: str, entry: object, folder: Path) -> Server:
+def _enabled(where: str, entry: object) -> bool:
+    if not isinstance(entry, dict):
+        return True
+    _check_switches(where, entry)
+    return not entry.get("disabled", False) and bool(entry.get("enabled", True))
+
+
+def _check_switches(where: str, entry: Mapping[str, object]) -> None:
+    for key in _SWITCHES:
+        if not isinstance(entry.get(key, False), bool):
+            raise GraphUnknown(f"{where}: {key!r} is neither true nor false")
+
+
+def _of_entry(where: str, name: str, entry: object, variables: Variables) -> Server:
     if not isinstance(entry, dict):
         raise GraphUnknown(f"{where}: a server must be an object with 'command' or 'url'")
+    _check_switches(where, entry)
     kind = entry.get("type", entry.get("transport"))
     if kind == "sse":
         raise GraphUnknown(f"{where}: the old SSE transport is not supported; use the server's streamable HTTP")
-    if "url" in entry and (kind is None or kind in _HTTP):
-        url = expanded(_text(where, entry, "url"), where)
+    is_http = "url" in entry and (kind is None or kind in _HTTP)
+    if not is_http and ("command" not in entry or kind not in (None, "stdio")):
+        raise GraphUnknown(f"{where}: a server must have 'command' (stdio) or 'url' (http), and a 'type' that agrees")
+    unknown = entry.keys() - _KEYS - (_HTTP_KEYS if is_http else _STDIO_KEYS)
+    if unknown:
+        log.warning("%s: not used: %s", where, ", ".join(sorted(map(narrow, unknown))))
+    offers = tuple(key for key in ("resources", "prompts") if entry.get(key) is True)
+    if is_http:
+        url = variables.expanded(_text(where, entry, "url"), f"{where}: 'url'")
         if not url.startswith(("http://", "https://")):
-            raise GraphUnknown(f"{where}: its url does not begin with http:// or https://")
-        return HttpServer(url, _texts(where, entry, "headers"), name)
-    if "command" in entry and kind in (None, "stdio"):
-        args = entry.get("args", [])
-        if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
-            raise GraphUnknown(f"{where}: 'args' is not a list of strings")
-        cwd = expanded(_text(where, entry, "cwd"), where) if "cwd" in entry else "."
-        command = expanded(_text(where, entry, "command"), where)
-        words = tuple(expanded(one, where) for one in args)
-        return StdioServer(command, words, _texts(where, entry, "env"), str(folder / cwd), name)
-    raise GraphUnknown(f"{where}: a server must have 'command' (stdio) or 'url' (http), and a 'type' that agrees")
+            raise GraphUnknown(f"{where}: 'url' does not begin with http:// or https://")
+        headers = _texts(where, entry, "headers", variables)
+        return HttpServer(url, headers, name, tuple(variables.secrets), offers)
+    args = entry.get("args", [])
+    if not isinstance(args, list) or not all(isinstance(one, str) for one in args):
+        raise GraphUnknown(f"{where}: 'args' is not a list of strings")
+    command = variables.expanded(_text(where, entry, "command"), f"{where}: 'command'")
+    words = tuple(variables.expanded(one, f"{where}: 'args'") for one in args)
+    env = {**_env_file(where, entry, variables), **_texts(where, entry, "env", variables)}
+    cwd = variables.expanded(_text(where, entry, "cwd"), f"{where}: 'cwd'") if "cwd" in entry else "."
+    return StdioServer(command, words, env, str(variables.folder / cwd), name, tuple(variables.secrets), offers)
+
+
+def _env_file(where: str, entry: Mapping[str, object], variables: Variables) -> dict[str, str]:
+    """Return the variables of the file that `envFile` names, as they stand there.
+
+    Raises:
+        GraphUnknown: it cannot be read, or is not below the directory of the file of servers.
+    """
+    if "envFile" not in entry:
+        return {}
+    from dotenv import dotenv_values
+
+    place = f"{where}: 'envFile'"
+    path = (variables.folder / variables.expanded(_text(where, entry, "envFile"), place)).resolve()
+    if not path.is_relative_to(variables.folder.resolve()):
+        raise GraphUnknown(f"{place}: the file is not below {variables.folder}: name its variables under 'env'")
+    try:
+        found = dotenv_values(stream=StringIO(read_bounded(path, MOST_BYTES)), interpolate=False)
+    except (OSError, ValueError) as error:
+        raise GraphUnknown(f"{place}: the file cannot be read: {error}") from None
+    return {name: value for name, value in found.items() if value is not None and "\0" not in value}
 
 
 def _text(where: str, entry: Mapping[str, object], key: str) -> str:
@@ -280,36 +358,14 @@ def _text(where: str, entry: Mapping[str, object], key: str) -> str:
     return value
 
 
-def _texts(where: str, entry: Mapping[str, object], key: str) -> dict[str, str]:
+def _texts(where: str, entry: Mapping[str, object], key: str, variables: Variables) -> dict[str, str]:
     found = entry.get(key) or {}
     if not isinstance(found, dict) or not all(isinstance(one, str | int | float) for one in found.values()):
         raise GraphUnknown(f"{where}: {key!r} is not an object of strings")
-    return {str(name): expanded(str(value), where) for name, value in found.items()}
-
-
-def expanded(text: str, where: str) -> str:
-    """Return the text with `${NAME}`, `${NAME:-default}` and `${env:NAME}` replaced from the environment.
-
-    Raises:
-        GraphUnknown: a variable is not set and has no default, or only an editor can fill it in (`${input:NAME}`).
-    """
-    for kind in _OF_EDITORS:
-        if kind in text:
-            name = text.partition(kind)[2].partition("}")[0]
-            raise GraphUnknown(
-                f"{where}: {kind}{name}}} is filled in by editors only: write a variable of the environment, ${{NAME}}"
-            )
-
-    def value(found: re.Match[str]) -> str:
-        name, default = found[1], found[2]
-        known = os.environ.get(name)
-        if default is not None:
-            return known or default
-        if known is None:
-            raise GraphUnknown(f"{where}: the environment has no {name}: set it, or write ${{{name}:-default}}")
-        return known
-
-    return VARIABLE.sub(value, text)
+    return {
+        str(name): variables.expanded(str(value), f"{where}: '{key}.{narrow(str(name))}'")
+        for name, value in found.items()
+    }
 
 
 def absolute(ref: str) -> str:

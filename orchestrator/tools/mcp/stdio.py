@@ -13,18 +13,19 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 
 from orchestrator.errors import ToolUnavailable
-from orchestrator.tools.mcp.untrusted import Tail, marked
+from orchestrator.tools.mcp.untrusted import UNREADABLE, Tail, messages_in
 
 if TYPE_CHECKING:
     from anyio.abc import Process
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.client._transport import TransportStreams
     from mcp.shared.message import SessionMessage
+    from mcp.types import JSONRPCMessage
 
     from orchestrator.tools.mcp.servers import StdioServer
 
@@ -38,8 +39,8 @@ GRACE = 2.0
 _FLUSH = 0.5
 _POLL = 0.01
 _GONE = (anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
-UNREADABLE = -32700
-"""Error code for an answer that cannot be read (JSON-RPC's parse error)."""
+LARGE = 256 * 1024
+"""Bytes from which a message is read in a thread."""
 
 
 class Cut(NamedTuple):
@@ -160,8 +161,9 @@ async def _read(
         async with to_us:
             while True:
                 for line in lines.feed(await process.stdout.receive()):
-                    message = _message(line, tail)
-                    if message is not None:
+                    large = isinstance(line, bytes) and len(line) >= LARGE
+                    found = await anyio.to_thread.run_sync(_messages, line, tail) if large else _messages(line, tail)
+                    for message in found:
                         await to_us.send(SessionMessage(message))
     except _GONE:
         pass
@@ -172,30 +174,41 @@ async def _read(
             await process.stdout.receive()
 
 
-def _message(line: bytes | Cut, tail: Tail) -> Any:
-    """Return the message of a line; if the line cannot be read but answers a request, an error for that request."""
-    from mcp.types import ErrorData, JSONRPCError, jsonrpc_message_adapter
+def _messages(line: bytes | Cut, tail: Tail) -> list[JSONRPCMessage]:
+    """Return the messages of a line; for a line that answers a request but cannot be read, an error for that request.
+
+    A line that is no message is added to the server's other output.
+    """
+    from mcp.types import ErrorData, JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 
     if isinstance(line, Cut):
         first, last, fault = line.first, line.last, f"it answered with {line.size:,} bytes, more than the limit"
     else:
         if not line.strip():
-            return None
+            return []
+        first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
         try:
             said = jsonrpc_message_adapter.validate_json(line, by_name=False)
-            if isinstance(said, JSONRPCError):
-                said.error.data = marked(said.error.data)
-            return said
+            if isinstance(said, JSONRPCResponse):
+                return [said]  # most messages, and the largest ones
         except (ValueError, RecursionError):
-            first, last, fault = line, line[-1000:], "its answer cannot be read: it is not JSON, or nested too deeply"
-            if not line.lstrip().startswith(b"{"):
-                tail.add(line[:1000] + b"\n")  # printed to stdout, which is reserved for messages
-                return None
+            pass
+        try:
+            found = messages_in(line)
+        except (ValueError, RecursionError):
+            found = []
+        else:
+            fault = "its answer is not a message of JSON-RPC"
+        if found:
+            return [jsonrpc_message_adapter.validate_python(one, by_name=False) for one in found]
+        if not line.lstrip().startswith(b"{"):
+            tail.add(line[:1000] + b"\n")  # printed to stdout, which is reserved for messages
+            return []
     number = id_of(first, last)
     if number is None:
         tail.add(b"[a message that cannot be read]\n")
-        return None
-    return JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=UNREADABLE, message=fault))
+        return []
+    return [JSONRPCError(jsonrpc="2.0", id=number, error=ErrorData(code=UNREADABLE, message=fault))]
 
 
 async def _write(process: Process, from_us: MemoryObjectReceiveStream[SessionMessage], flushed: anyio.Event) -> None:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import re
 import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrator.json import digest
 from orchestrator.redaction import BLANK, forms_of, redact
+from orchestrator.tools.result import in_words
 from orchestrator.tools.validation import (
     BY_NAME,
     INNER,
@@ -29,12 +29,9 @@ from orchestrator.tools.validation import (
     schemas_in,
 )
 
-if TYPE_CHECKING:
-    from mcp import Client
-    from mcp.types import Tool
-
-
 _MARK = secrets.token_hex(16)
+UNREADABLE = -32700
+"""Error code for an answer that cannot be read (JSON-RPC's parse error)."""
 _KEPT = 8_192
 _TOLD_LINES = 12
 _TOLD = 1_500
@@ -62,16 +59,56 @@ def is_marked(data: object) -> bool:
     return isinstance(data, dict) and _MARK in data
 
 
-def marked_error(text: str | bytes) -> str | None:
-    """Mark a server's message if it is a JSON-RPC error; return None otherwise."""
-    quick = b'"error"' in text if isinstance(text, bytes) else '"error"' in text
-    try:
-        said: Any = json.loads(text) if quick else None
-    except (ValueError, RecursionError):
+def messages_in(text: bytes, answers: object = None) -> list[dict[str, Any]]:
+    """Return the JSON-RPC messages of a text, each in the form that the protocol requires; empty if there are none.
+
+    What servers write is not always in that form: an error may be a text, a code a text, a result a list, several
+    messages one list. A server's errors are marked as its own.
+
+    Args:
+        text: what the server wrote.
+        answers: id of the request that the answers in the text are for, if that is known: servers write others.
+
+    Raises:
+        ValueError: the text is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    read = json.loads(text.decode("utf-8-sig", "replace"))
+    # Halves of surrogate pairs, which cannot be encoded, become question marks.
+    read = json.loads(json.dumps(read, ensure_ascii=False).encode("utf-8", "replace"))
+    said = read if isinstance(read, list) else [read]
+    return [found for one in said if (found := _message_of(one, answers)) is not None]
+
+
+def _message_of(said: object, answers: object) -> dict[str, Any] | None:
+    if not isinstance(said, dict):
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("error"), dict):
+    number, error = said.get("id"), said.get("error")
+    if answers is not None and "method" not in said:
+        number = answers
+    if isinstance(number, float) and number.is_integer():
+        number = int(number)
+    known = {"id": number} if isinstance(number, int | str) and not isinstance(number, bool) else {}
+    found: dict[str, Any] = {"jsonrpc": "2.0", **known}
+    if isinstance(said.get("method"), str):
+        params = said.get("params")
+        return {**found, "method": said["method"], **({"params": params} if isinstance(params, dict) else {})}
+    if error is not None:
+        words = error if isinstance(error, dict) else {"message": error}
+        code, message = words.get("code"), words.get("message")
+        if not isinstance(message, str):
+            message = json.dumps(error, ensure_ascii=False)
+        code = code if isinstance(code, int) and not isinstance(code, bool) else 0
+        return {
+            **found,
+            "id": found.get("id"),
+            "error": {"code": code, "message": message, "data": marked(words.get("data"))},
+        }
+    if "result" not in said or not known:
         return None
-    return json.dumps(said | {"error": said["error"] | {"data": marked(said["error"].get("data"))}})
+    if isinstance(said["result"], dict):
+        return {**found, "result": said["result"]}
+    return {**found, "error": {"code": UNREADABLE, "message": "its result is not an object"}}
 
 
 class Tail:
@@ -126,9 +163,8 @@ def seen(text: str) -> str:
     return _UNSEEN.sub(lambda run: "" if len(run[0]) == 1 else f"[{len(run[0])} invisible characters]", text)
 
 
-log = logging.getLogger("orchestrator")
-_PAGES = 100
-_TOOLS = 1_000
+TOOLS = 1_000
+"""Maximum number of tools of a server."""
 _DESCRIPTION = 8_000
 """Characters of a description that a model receives."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
@@ -169,57 +205,85 @@ class Listed:
     """True if its results are objects only to wrap a value: `result` is the one property of their schema."""
     output: Mapping[str, Any] | None = field(default=None, repr=False)
     """JSON Schema of its structured results; for a wrapped result, of the value inside."""
+    headers: Mapping[tuple[str, ...], str] = field(default_factory=dict, repr=False)
+    """HTTP headers that repeat arguments, by the path of the argument; only of stateless servers."""
+    task: str = ""
+    """`optional` or `required` if a call can be made as a task, of a server of 2025-11-25; else empty."""
 
 
-async def listed_by(client: Client, server: str) -> dict[str, Listed]:
-    """Return the tools of a server, by their names there, in its order. Unusable ones are logged and left out.
+def take(tools: object, found: dict[str, Listed], *, stateless: bool, tasks: bool = False) -> list[str]:
+    """Add the usable tools of a page to those found before, and return what is wrong with the others."""
+    if not isinstance(tools, list):
+        return ["a page of its tools is not a list"]
+    faults: list[str] = []
+    for tool in tools:
+        name = tool.get("name") if isinstance(tool, dict) else None
+        try:
+            if len(found) >= TOOLS:
+                raise ValueError("too many")
+            listed = _listed(tool, stateless=stateless, tasks=tasks)
+            if listed.name in found:
+                raise ValueError("it is listed twice")
+            found[listed.name] = listed
+        except ValueError as error:
+            shown = plain(name)[:200] if isinstance(name, str) else in_words(tool)[:200]
+            faults.append(f"tool {shown!r} is left out: {error}")
+    return faults
+
+
+def _listed(tool: object, *, stateless: bool = False, tasks: bool = False) -> Listed:
+    """Return a tool as it is used.
 
     Raises:
-        MCPError: the server does not list them.
+        ValueError: it cannot be used.
     """
-    found: dict[str, Listed] = {}
-    seen: set[str] = set()
-    cursor: str | None = None
-    empty = 0
-    for _ in range(_PAGES):
-        page = await client.list_tools(cursor=cursor)
-        empty = 0 if page.tools else empty + 1
-        for tool in page.tools:
-            why = "it is listed twice" if tool.name in found else _flaw(tool)
-            if why is None and len(found) < _TOOLS:
-                found[tool.name] = _listed(tool)
-            else:
-                log.warning("MCP server %r: tool %r is left out: %s", server, plain(tool.name)[:200], why or "too many")
-        cursor = page.next_cursor
-        if cursor is None or cursor in seen or len(found) >= _TOOLS or empty > 1:
-            break
-        seen.add(cursor)
-    return found
-
-
-def _flaw(tool: Tool) -> str | None:
-    if not tool.name or len(tool.name) > 1_000:
-        return "it has no usable name"
-    try:
-        checked_schema(tool.input_schema)
-    except ValueError as error:
-        return str(error)
-    if tool.execution is not None and tool.execution.task_support == "required":
-        return "it can only be called as a task, which is not supported"
-    return None
-
-
-def _listed(tool: Tool) -> Listed:
-    said = tool.annotations
-    plain_hints = None if said is None else said.model_dump(mode="json", exclude_none=True)
-    told = [tool.name, tool.title, tool.description, tool.input_schema, plain_hints]
-    description = seen(plain(tool.description or tool.title or "")).strip()
+    if not isinstance(tool, dict):
+        raise ValueError("it is not an object")
+    name, schema, gives = tool.get("name"), tool.get("inputSchema"), tool.get("outputSchema")
+    if not isinstance(name, str) or not name or len(name) > 1_000:
+        raise ValueError("it has no usable name")
+    if schema is None:
+        raise ValueError("it has no 'inputSchema'")
+    parameters = _seen_in(checked_schema(schema))
+    task = _part_of(tool, "execution").get("taskSupport") if not stateless else None
+    if task == "required" and not tasks:
+        raise ValueError("it can only be called as a task, and the server does not declare tasks")
+    said = {name: value for name, value in _part_of(tool, "annotations").items() if value is not None}
+    title, described = (
+        value if isinstance(value, str) else None for value in (tool.get("title"), tool.get("description"))
+    )
+    description = seen(plain(described or title or "")).strip()
     if len(description) > _DESCRIPTION:
         description = description[:_DESCRIPTION] + " [...]"
-    hints = Hints() if said is None else Hints(said.read_only_hint, said.destructive_hint, said.idempotent_hint)
-    parameters = _seen_in(checked_schema(tool.input_schema))
-    gives = tool.output_schema
-    return Listed(tool.name, description, parameters, hints, digest(told), _wraps(gives), _output(gives))
+    parts = [name, title, described, schema, said or None]
+    wraps = _wraps(gives)
+    headers = _headers_of(schema) if stateless else {}
+    as_task = task if tasks and task in ("optional", "required") else ""
+    return Listed(name, description, parameters, _hints(said), digest(parts), wraps, _output(gives), headers, as_task)
+
+
+def _part_of(said: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = said.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _hints(said: Mapping[str, Any]) -> Hints:
+    found = (said.get(name) for name in ("readOnlyHint", "destructiveHint", "idempotentHint"))
+    return Hints(*(one if isinstance(one, bool) else None for one in found))
+
+
+def _headers_of(schema: object) -> Mapping[tuple[str, ...], str]:
+    """Return the HTTP headers that repeat arguments of a tool, by the path of the argument.
+
+    Raises:
+        ValueError: the server names them in a wrong way, for which the protocol requires to leave the tool out.
+    """
+    from mcp.shared.inbound import find_invalid_x_mcp_header, x_mcp_header_map
+
+    fault = find_invalid_x_mcp_header(schema)
+    if fault is not None:
+        raise ValueError(f"its 'x-mcp-header' is wrong: {plain(fault)[:200]}")
+    return x_mcp_header_map(schema)
 
 
 def _output(schema: object) -> Mapping[str, Any] | None:
@@ -232,8 +296,8 @@ def _output(schema: object) -> Mapping[str, Any] | None:
     return {**inner, "$defs": found.get("$defs", {})} if isinstance(inner, dict) else None
 
 
-def _wraps(schema: Mapping[str, Any] | None) -> bool:
-    properties = schema.get("properties") if schema is not None else None
+def _wraps(schema: object) -> bool:
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
     return isinstance(properties, Mapping) and properties.keys() == {"result"}
 
 
@@ -296,9 +360,7 @@ def checked_schema(schema: object) -> dict[str, Any]:
     found = _cleaned(schema, 0)
     if not isinstance(found, dict):
         raise ValueError("its schema is not an object")
-    for fault in schema_faults(found, own=False):
-        raise ValueError(f"its schema {fault}")
-    _check_steps(found)
+    check_answers(found)
     top = _target(found, found)
     if isinstance(top, dict) and top is not found:
         found = {**top, **{name: value for name, value in found.items() if name in ("$defs", "definitions")}}
@@ -308,6 +370,17 @@ def checked_schema(schema: object) -> dict[str, Any]:
         found.setdefault("additionalProperties", True)  # properties that it does not name are not refused here
     found.setdefault("properties", {})
     return found
+
+
+def check_answers(schema: Mapping[str, Any]) -> None:
+    """Check a schema that comes from outside, and that values are checked by.
+
+    Raises:
+        ValueError: it is not a valid schema, or a check by it might never end.
+    """
+    for fault in schema_faults(schema, own=False):
+        raise ValueError(f"its schema {fault}")
+    _check_steps(schema)
 
 
 def _cleaned(schema: Any, depth: int) -> Any:

@@ -37,13 +37,20 @@ from orchestrator.web.compose import checks
 from orchestrator.web.compose.checks import CheckDocument
 from orchestrator.web.compose.saved import SUFFIX
 from orchestrator.web.documents import Document, RunResult, blank, result_of
-from orchestrator.web.endpoint import Call
+from orchestrator.web.endpoint import RISKS, Call
 from orchestrator.web.problems import HttpProblem
 from orchestrator.web.requests import Body, Labels, LimitChanges, Name, NoQuery
 from orchestrator.web.settings import Risk
 
 _LONGEST = 500
 """Longest description of a tool, in characters: third-party servers may send any length."""
+
+
+GraphText = Annotated[
+    str,
+    # Not a constraint: the checks have the words for a text that is too long.
+    Field(description="The text of a graph file.", json_schema_extra={"maxLength": checks.LONGEST}),
+]
 
 
 class KindField(Document):
@@ -95,6 +102,7 @@ class KindList(Document):
     tools: list[ToolRow]
     models: Annotated[list[str], Field(description="The names of models that nodes may use.")]
     default_model: Annotated[str | None, Field(description="The model of nodes that name none; null: there is none.")]
+    risks: Annotated[list[str], Field(description="Risks that `approve` of a start or a try may name here.")]
     joins: list[str]
     words: Annotated[
         dict[str, dict[str, str]],
@@ -117,7 +125,7 @@ class SavedDocument(Document):
 class TextBody(Body):
     """The text of a graph file."""
 
-    text: str = Field(description="The text of the file.")
+    text: GraphText
     format: Literal["yaml", "json"] = "yaml"
 
 
@@ -149,8 +157,11 @@ class TryBody(TextBody):
 class SaveBody(Body):
     """A text to save as a file."""
 
-    name: Name = Field(description="The name of the graph, as the text says it: the file is NAME.yaml.")
-    text: str = Field(description="The text of the file, YAML.")
+    name: Name = Field(
+        description="The name of the graph, as the text says it: the file is NAME.yaml.",
+        json_schema_extra={"pattern": "^[A-Za-z_][A-Za-z0-9_-]{0,99}$"},
+    )
+    text: GraphText
     replaces: Name | None = Field(None, description="The digest of the file that it replaces; null: there is none.")
 
 
@@ -159,8 +170,12 @@ async def listing(call: Call[NoQuery]) -> KindList:
     executor = call.executor
     tools = [_tool(tool) for tool in executor.tools.tools] if executor.tools.ready else []
     default = None if executor.model is None else executor.model.name
+    cap = call.settings.approve
+    risks = [] if cap is None else [*RISKS[: RISKS.index(cap) + 1]]
     fixed = await away(_fixed)
-    return fixed.model_copy(update={"tools": tools, "models": sorted(executor.models), "default_model": default})
+    return fixed.model_copy(
+        update={"tools": tools, "models": sorted(executor.models), "default_model": default, "risks": risks}
+    )
 
 
 def _tool(tool: Tool) -> ToolRow:
@@ -191,6 +206,7 @@ def _fixed() -> KindList:
         tools=[],
         models=[],
         default_model=None,
+        risks=[],
         joins=["all", "each"],
         words={place: dict(words) for place, words in _words().items()},
         strategies=[*_strategies()],

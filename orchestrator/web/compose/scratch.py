@@ -30,8 +30,8 @@ from orchestrator.errors import OrchestratorError, StoreError
 from orchestrator.executor import Executor, Run
 from orchestrator.executor.executor import executor_like
 from orchestrator.graph.limits import Limits
-from orchestrator.graph.model import GraphDefinition, Node
-from orchestrator.graph_class import nodes_with
+from orchestrator.graph.model import GraphDefinition
+from orchestrator.graph.node_settings import nodes_with, with_model
 from orchestrator.json import JsonObject
 from orchestrator.kernel.records import Record
 from orchestrator.kernel.status import FINAL
@@ -284,9 +284,8 @@ class Scratch:
             raise HttpProblem(422, "model-unknown", f"there is no model {model!r} here: name one of {known}")
         if model is None or model == OFFLINE:
             nodes = nodes_with(graph.nodes, lambda node: node.model is not None, "model", OFFLINE)
-        else:
-            nodes = nodes_with(graph.nodes, _asks_unnamed, "model", model)
-        return graph.model_copy(update={"nodes": nodes})
+            return graph.model_copy(update={"nodes": nodes})
+        return with_model(graph, model)
 
     # -- opening and cleanup
     # ---------------------------------------------------------------------------------------------
@@ -373,7 +372,3 @@ def of_own(authorize: Authorize | None) -> Authorize | None:
 
 def _owner(run: RunInfo) -> str:
     return run.labels.get(OWNER, "")
-
-
-def _asks_unnamed(node: Node) -> bool:
-    return node.asks_model and node.model is None

@@ -13,9 +13,10 @@ from pydantic import Field
 from starlette.responses import Response
 
 from orchestrator.web import comparisons
-from orchestrator.web.comparisons import STEP, AlignedQuery, TextsQuery
+from orchestrator.web.comparisons import STEP, AlignedQuery, RunsToCompare, TextsQuery
 from orchestrator.web.endpoint import Call, Endpoint
 from orchestrator.web.questions import open_questions
+from orchestrator.web.screens.choose import choose
 from orchestrator.web.screens.shell import key_of, lasting, page, root_of
 
 if TYPE_CHECKING:
@@ -116,6 +117,7 @@ _NOT_HERE = "did not reach this step"
 class CompareQuery(AlignedQuery):
     """The runs, which rows, and the row whose texts are shown."""
 
+    runs: RunsToCompare = Field(default_factory=list)
     step: STEP | None = Field(None, description="The `key` of a row.")
 
 
@@ -230,6 +232,8 @@ def runs_query(ids: Sequence[str]) -> list[tuple[str, str]]:
 async def compare(call: Call[CompareQuery]) -> Response:
     """Show runs side by side."""
     query, root = call.query, root_of(call)
+    if len(named := comparisons.listed(query.runs)) < comparisons.FEWEST:
+        return await choose(call, "Compare runs", "compare", comparisons.MOST, named)
     found = await comparisons.rows_of(call, query)
     ids = [run.run_id for run in found.runs]
     kept = {"different": "true"} if query.different else {}
@@ -325,7 +329,8 @@ def _figures(
     if steps is not None or run.tokens or tokens:
         found.append(("tokens", Figure(f"{run.tokens:,}", _change(run.tokens, tokens, "{:,}"))))
     if steps is not None or run.cost or cost:
-        found.append(("cost", Figure(f"{run.cost:.4f}", _change(run.cost, cost, "{:.4f}"))))
+        known = f"{run.cost:.4f}" if run.cost or not run.tokens else "no price known"
+        found.append(("cost", Figure(known, _change(run.cost, cost, "{:.4f}"))))
     more = 0.0 if base is None else run.seconds - base.seconds
     small = base is None or abs(more) < max(0.05 * base.seconds, 0.01)
     change = "" if small else f"{'+' if more > 0 else '−'}{lasting(abs(more))}"

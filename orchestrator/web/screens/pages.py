@@ -9,10 +9,11 @@ from starlette.responses import Response
 from orchestrator.json import encoded
 from orchestrator.render.html.page import page_style
 from orchestrator.tasks import away
-from orchestrator.web import costs, graphs, questions, replays, runs, workers
+from orchestrator.web import costs, evaluations, graphs, questions, replays, runs, workers
+from orchestrator.web.cost_groups import CostsQuery
 from orchestrator.web.documents import response_of
 from orchestrator.web.endpoint import Call, Endpoint
-from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, RunsQuery, WorkersQuery
+from orchestrator.web.requests import NoQuery, Query, QuestionsQuery, WorkersQuery
 from orchestrator.web.screens import compare, compose, shell
 
 
@@ -35,14 +36,21 @@ async def run(call: Call[NoQuery]) -> Response:
 
 
 class DataQuery(Query):
-    """Version of a run that a page has."""
+    """What a page has of a run."""
 
     after: str = Field("", max_length=40, description="The version that the page has; empty: none.")
+    talk: int | None = Field(
+        None,
+        ge=0,
+        le=2**53,
+        description="Not changes, but the entries of the transcript before this number; 0: the last.",
+    )
 
 
 async def run_data(call: Call[DataQuery]) -> Response:
-    """Return the changes of a run since the version that its page has."""
-    found = await call.service.feeds.of(call.run_id).since(call.query.after)
+    """Return the changes of a run since the version that its page has, or a part of its transcript."""
+    feed, query = call.service.feeds.of(call.run_id), call.query
+    found = await (feed.since(query.after) if query.talk is None else feed.transcript(query.talk))
     parts = await away(lambda: encoded([found]), found)
     return response_of(parts, "application/json", headers={"Cache-Control": "no-store"})
 
@@ -53,7 +61,9 @@ async def page_css(call: Call[NoQuery]) -> Response:
 
 
 SCREENS: tuple[Endpoint, ...] = (
-    Endpoint("GET", "/runs", "view_runs", runs.screen, "The list of runs.", None, query=RunsQuery, media="text/html"),
+    Endpoint(
+        "GET", "/runs", "view_runs", runs.screen, "The list of runs.", None, query=runs.ScreenQuery, media="text/html"
+    ),
     Endpoint("GET", "/runs/{run_id}", "view_run", run, "A run.", None, media="text/html"),
     Endpoint(
         "GET",
@@ -85,11 +95,10 @@ SCREENS: tuple[Endpoint, ...] = (
         None,
         media="image/svg+xml",
     ),
-    Endpoint(
-        "GET", "/costs", "view_costs", costs.costs, "What runs cost.", None, query=costs.CostsQuery, media="text/html"
-    ),
+    Endpoint("GET", "/costs", "view_costs", costs.costs, "What runs cost.", None, query=CostsQuery, media="text/html"),
     *compare.SCREENS,
     *compose.SCREENS,
+    *evaluations.SCREENS,
     *replays.SCREENS,
 )
 """The pages for people."""

@@ -25,6 +25,7 @@ from orchestrator.render.html.run_data import RESTARTS, RunWriter
 from orchestrator.render.html.step_data import clean, usage_data
 from orchestrator.tasks import away
 from orchestrator.views.safe_text import told
+from orchestrator.views.transcript import transcript
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrator.kernel.records import Record
     from orchestrator.kernel.run_state import RunState
     from orchestrator.stores.base import RunInfo
+    from orchestrator.views.transcript import Entry
 
 T = TypeVar("T")
 _KEPT = 24
@@ -47,6 +49,8 @@ _LATELY = 60.0
 """Seconds: runs followed at the same time must not cause each other to be read again from the start."""
 PART = 1000
 """Records that are read at a time."""
+ENTRIES = 150
+"""Entries of a transcript in one answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +105,7 @@ class RunFeed:
         self.asked = 0.0
         """Time of the last request for it, of the monotonic clock."""
         self.size = 0
-        """Characters of the records that were read, see `size_of`."""
+        """Characters of the records that were read, see `size_of`; those of the transcript are counted once more."""
         self._epoch = ""
         """Id of the reading of the run to which the versions belong."""
         self._created = 0.0
@@ -110,6 +114,12 @@ class RunFeed:
         """The row of the run, if it has more records than were read."""
         self._caught_up = 0
         """The version in which it was read to its end: the picture shows the run's duration."""
+        self._first: RunWriter | None = None
+        """The writer, also while it takes records: for what does not change then."""
+        self._reading = anyio.Lock()
+        self._entries: tuple[int, list[Entry]] = 0, []
+        """The transcript up to a record, while the run has more records than were read."""
+        self._entries_size = 0
 
     @property
     def head(self) -> int:
@@ -150,6 +160,32 @@ class RunFeed:
             return {"version": self._version(writer), **found, **drawing}
 
         return await self._after_reading(made)
+
+    async def transcript(self, before: int) -> str:
+        """Return the newest entries of the transcript before one, as JSON, also those of records that are not read yet.
+
+        Args:
+            before: number of an entry; 0: none, so the last entries of all.
+
+        Raises:
+            RunUnknown, StoreCorrupt: see `Executor.load`.
+        """
+        store, run_id = self._executor.store, self._run_id
+        writer = self._first
+        if writer is None:
+            async with self._lock:
+                writer = self._writer or await self._read()
+        async with self._reading:
+            head, entries = self._entries
+            if self._ahead is None:
+                entries = writer.transcript
+            elif head < (await store.info(run_id)).head:
+                records, plan = await store.read(run_id), writer.run.plan
+                entries = await away(lambda: transcript(plan, records))
+                self._keep(records[-1].seq, entries, await away(lambda: size_of(records)))
+        end = min(before - 1, len(entries)) if before else len(entries)
+        shown = entries[max(0, end - ENTRIES) : max(0, end)]
+        return await away(lambda: embedded({"count": len(entries), "entries": writer.entries(shown)}))
 
     def _document(self, writer: RunWriter) -> dict[str, Any]:
         ahead = self._ahead
@@ -196,16 +232,25 @@ class RunFeed:
         return await away(lambda: self._begun(RunWriter(run, records), records, info))
 
     def _begun(self, writer: RunWriter, records: Sequence[Record], info: RunInfo) -> RunWriter:
-        self._writer, self._epoch, self._created = writer, token_hex(4), info.created
-        self.size = size_of(records)
+        self._writer = self._first = writer
+        self._epoch, self._created = token_hex(4), info.created
+        self.size, self._entries_size = size_of(records), 0
         self._ahead, self._caught_up = None, 0
+        self._keep(0, [], 0)
         self._look_ahead(writer, info)
         return writer
+
+    def _keep(self, head: int, entries: list[Entry], size: int) -> None:
+        """Keep the entries of the transcript up to a record, of records with so many characters."""
+        self._entries = head, entries
+        self.size += size - self._entries_size
+        self._entries_size = size
 
     def _look_ahead(self, writer: RunWriter, info: RunInfo) -> None:
         before, self._ahead = self._ahead, info if info.head > writer.machine.head else None
         if before is not None and self._ahead is None:
             self._caught_up = writer.version
+            self._keep(0, [], 0)
 
     async def _taken(self, writer: RunWriter, records: Sequence[Record], info: RunInfo) -> RunWriter:
         definition, store = writer.run.definition, self._executor.store

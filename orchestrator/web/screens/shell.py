@@ -15,6 +15,7 @@ from orchestrator import __version__
 from orchestrator.json import digest, encoded
 from orchestrator.render.html.page import embedded
 from orchestrator.tasks import away
+from orchestrator.values import utc
 from orchestrator.visible import shown
 from orchestrator.web.documents import response_of
 
@@ -60,7 +61,7 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         version: plain JSON that changes with the page, except for ages.
     """
     read_only = call.settings.read_only
-    tag = await away(lambda: f'"{digest([version, read_only, root, _release()])[:24]}"', version)
+    tag = await away(lambda: f'"{digest([version, read_only, call.settings.sources, root, _release()])[:24]}"', version)
     headers = {**HEADERS, "ETag": tag}
     if call.request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=headers)
@@ -69,6 +70,7 @@ async def page(call: Call[Any, Any], name: str, data: Mapping[str, object], *, r
         "screen": name,
         "root": root,
         "read_only": read_only,
+        "sources": call.settings.sources,
         "logs_out": call.settings.token is not None,
         "static": lambda file: f"{root}/static/{file}",
         **data,
@@ -127,3 +129,18 @@ def lasting(seconds: float) -> str:
     if seconds < 3600:
         return f"{int(seconds // 60)} min {int(seconds % 60)} s"
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+
+
+def money(amount: float) -> str:
+    """Return a cost as text."""
+    return f"{amount:,.2f}" if amount >= 1 else f"{amount:.4f}" if abs(amount) >= 0.0001 else f"{amount:.1g}"
+
+
+def day_of(moment: float | None, *, last: bool = False) -> str:
+    """Return a time as a day in UTC for a form; empty for None.
+
+    Args:
+        moment: Unix seconds.
+        last: whether it is the exclusive end of a range.
+    """
+    return "" if moment is None else utc(moment - last * 0.001).date().isoformat()

@@ -257,10 +257,10 @@ def imported(code: str, folder: Path) -> Figures:
     return {name: max(0.0, done[name] - nothing[name]) for name in done}
 
 
-def react(folder: Path) -> Figures:
+def react(calls: int, folder: Path) -> Figures:
     from tests.benchmarks.subjects import loopback
 
-    return loopback.bare()
+    return loopback.bare(calls)
 
 
 def bare_command(folder: Path) -> Figures:
@@ -281,7 +281,8 @@ WORKLOADS: dict[str, Workload] = {
     **{f"fan_{branches}": partial(fan, branches) for branches in sizes.FANS},
     **{f"map_{branches}": partial(fan, branches) for branches in sizes.MAPS},
     **{f"waiting_{runs}": partial(waiting, runs) for runs in sizes.WAITING},
-    "react": react,
+    "react": partial(react, sizes.CALLS),
+    **{f"react_{calls}": partial(react, calls) for calls in sizes.TALKS},
     **dict.fromkeys(("help", "cli_runs", "cli_show", "cli_run"), bare_command),
 }
 PREPARED: dict[str, Preparation] = {

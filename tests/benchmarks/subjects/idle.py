@@ -19,12 +19,14 @@ async def idle(start: Callable[[int, int], Awaitable[object]], runs: int) -> Fig
 
     Args:
         start: Starts runs with numbers from a first one to before a last one.
-        runs: How many are measured; a tenth is started before, so that what is loaded once is loaded.
+        runs: How many are measured. Up to a thousand are started before, so that what is loaded once is loaded, and
+            caches that have a maximum, such as SQLite's pages, are full.
     """
-    await start(0, runs // 10)
+    first = min(runs, 1000)
+    await start(0, first)
     gc.collect()
     before = resident()
-    await start(runs // 10, runs // 10 + runs)
+    await start(first, first + runs)
     gc.collect()
     kib = max(0.0, (resident() - before) / runs / 1024)
     await asyncio.sleep(SETTLED)

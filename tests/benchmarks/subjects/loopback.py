@@ -10,7 +10,7 @@ import asyncio
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 
 import anyio
@@ -21,11 +21,11 @@ from tests.benchmarks.subjects.stopwatch import Stopwatch
 _USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
-def _reply(number: int) -> bytes:
+def _reply(number: int, calls: int) -> bytes:
     """The server's answer to the request of this number: a call of the tool, and at the end a text."""
     call = {"id": f"call_{number}", "type": "function"}
     call["function"] = {"name": "add", "arguments": json.dumps({"a": number, "b": 1})}  # type: ignore[assignment]
-    done = number >= sizes.CALLS
+    done = number >= calls
     message = {"role": "assistant", "content": "done" if done else None, **({} if done else {"tool_calls": [call]})}
     choice = {"index": 0, "message": message, "finish_reason": "stop" if done else "tool_calls", "logprobs": None}
     head = {"id": f"chatcmpl-{number}", "object": "chat.completion", "created": 1_700_000_000, "model": "m"}
@@ -33,8 +33,8 @@ def _reply(number: int) -> bytes:
     return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body)
 
 
-async def _serve() -> None:
-    replies = [_reply(number) for number in range(sizes.CALLS + 1)]
+async def _serve(calls: int) -> None:
+    replies = [_reply(number, calls) for number in range(calls + 1)]
     asked = iter(range(len(replies)))
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,9 +52,9 @@ async def _serve() -> None:
 
 
 @contextmanager
-def serving() -> Iterator[str]:
+def serving(calls: int = sizes.CALLS) -> Iterator[str]:
     """The address of a server that has as many calls made, and then ends."""
-    command = [sys.executable, "-m", "tests.benchmarks.subjects.loopback"]
+    command = [sys.executable, "-m", "tests.benchmarks.subjects.loopback", str(calls)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     ) as server:
@@ -70,12 +70,20 @@ def serving() -> Iterator[str]:
                 server.kill()
 
 
-def figures(took: Stopwatch) -> Figures:
+def figures(took: Stopwatch, calls: int = sizes.CALLS) -> Figures:
     """Of each call."""
-    return took.figures("us", sizes.CALLS)
+    return took.figures("us", calls)
 
 
-def bare() -> Figures:
+def _again(run: Callable[[str, int, str], Coroutine[None, None, Stopwatch]], calls: int) -> Stopwatch:
+    """What a run takes in a process that has made a short one, in memory, before."""
+    for length, store in ((3, "memory://"), (calls, "")):
+        with serving(length) as url:
+            took = anyio.run(run, url, length, store)
+    return took
+
+
+def bare(calls: int = sizes.CALLS) -> Figures:
     """The bare client in a loop."""
     from openai import AsyncOpenAI
 
@@ -83,7 +91,7 @@ def bare() -> Figures:
     schema = {"type": "object", "properties": {"a": number, "b": number}, "required": ["a", "b"]}
     add = {"type": "function", "function": {"name": "add", "parameters": schema}}
 
-    async def run(url: str) -> Stopwatch:
+    async def run(url: str, calls: int, _: str) -> Stopwatch:
         async with AsyncOpenAI(base_url=url, api_key="none") as client:
             messages: list[dict[str, object]] = [{"role": "user", "content": "Add."}]
             with Stopwatch() as took:
@@ -97,35 +105,32 @@ def bare() -> Figures:
                         args = json.loads(call.function.arguments)
                         content = str(args["a"] + args["b"])
                         messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
-            assert len(messages) == 2 * sizes.CALLS + 2
+            assert len(messages) == 2 * calls + 2
         return took
 
-    with serving() as url:
-        return figures(anyio.run(run, url))
+    return figures(_again(run, calls), calls)
 
 
-def ours(store: str) -> Figures:
+def ours(store: str, calls: int = sizes.CALLS) -> Figures:
     """The react strategy, durable."""
     from orchestrator import Executor, OpenAIModel
     from orchestrator.strategies.react import react
     from orchestrator.tools import tools_from_ref
 
-    graph = react(max_steps=sizes.CALLS + 1, thought="optional")
-
-    async def run(url: str) -> Stopwatch:
+    async def run(url: str, calls: int, other: str) -> Stopwatch:
+        graph = react(max_steps=calls + 1, thought="optional")
         async with (
             OpenAIModel("m", url, "none") as model,
-            Executor(store, model=model, tools=tools_from_ref("arithmetic")) as executor,
+            Executor(other or store, model=model, tools=tools_from_ref("arithmetic")) as executor,
         ):
             with Stopwatch() as took:
                 run = await executor.start(graph, "Add.")
             assert run.status == "completed", (run.status, run.error)
-            assert run.usage.calls > 2 * sizes.CALLS
+            assert run.usage.calls > 2 * calls
         return took
 
-    with serving() as url:
-        return figures(anyio.run(run, url))
+    return figures(_again(run, calls), calls)
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve(int(sys.argv[1])))

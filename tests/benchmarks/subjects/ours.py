@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -9,14 +10,19 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import anyio
+from msgspec import structs
 from pydantic import BaseModel
 
-from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, append, node
-from orchestrator.nodes import Ask
+from orchestrator import Context, Executor, Graph, Limits, Outcome, Run, Tool, ToolCall, append, collector, node, tool
+from orchestrator.kernel.records import encode
+from orchestrator.models import Reply
+from orchestrator.models.base import ModelRequest
+from orchestrator.nodes import Ask, Subgraph
 from orchestrator.stores.requests import NewRun
+from orchestrator.testing import ScriptedModel
 from tests.benchmarks.subjects import Figures, Preparation, Workload, sizes
 from tests.benchmarks.subjects.floor import fresh, imported, loaded, stored_bytes, to_load
-from tests.benchmarks.subjects.idle import idle
+from tests.benchmarks.subjects.idle import idle, resident
 from tests.benchmarks.subjects.stopwatch import MARKS, Stopwatch, between, mark, repeated, typical
 
 
@@ -104,6 +110,13 @@ async def untouched(state: Beside) -> Outcome[Literal["again", "enough"]]:
 
 
 @node(effect="pure")
+async def stepping(state: Count) -> Outcome[Literal["again", "enough"]]:
+    """One more, inside of other graphs."""
+    mark()
+    return Outcome("again" if state.n + 1 < state.until else "enough", n=state.n + 1)
+
+
+@node(effect="pure")
 async def touched(state: Beside) -> Outcome[Literal["again", "enough"]]:
     """One more, after a look at the last message."""
     mark()
@@ -145,6 +158,7 @@ MAP = Graph(
     edges="START -> begin\nbegin -> read : each items\nread -> join -> END", output="found",
     limits=Limits(steps=None),
 )  # fmt: skip
+STEPPING = _loop("stepping", Count, stepping, "n")
 UNTOUCHED = _loop("untouched", Beside, untouched, "n")
 TOUCHED = _loop("touched", Beside, touched, "n")
 ASKING = Graph(
@@ -235,6 +249,56 @@ def beside(graph: Graph, messages: int, steps: int, folder: Path) -> Figures:
     return between(MARKS)
 
 
+def depth(levels: int, folder: Path) -> Figures:
+    """What a step of a loop takes that is inside of so many graphs, the one that is run included."""
+    graph = STEPPING
+    for level in range(levels - 1):
+        inside = Subgraph(graph, inputs={"until": "until"}, outputs={"n": "n"})
+        graph = Graph(name=f"around{level}", state=Count, nodes={"in": inside}, edges="START -> in -> END", output="n")
+
+    async def run() -> None:
+        async with Executor("memory://", graphs=[graph]) as executor:
+            assert (await executor.start(graph, {"until": sizes.DEEP})).output == sizes.DEEP
+
+    anyio.run(run)
+    return between(MARKS)
+
+
+def live(runs: int, folder: Path) -> Figures:
+    """What each run costs, from its start to its end, of runs that are all inside of a node at the same time.
+
+    Garbage is looked for as rarely as in commands, such as `serve` and `worker`.
+    """
+    for count in (sizes.FEW, runs):  # the first ones load and prepare what the process needs once
+        gc.collect()
+        before = resident()
+        took, most = anyio.run(_live, count)
+    return {**took.figures("us", runs), "kib": max(0, most - before) / runs / 1024}
+
+
+async def _live(runs: int) -> tuple[Stopwatch, int]:
+    """Time from the first start to the last end, and bytes of the process when all runs were inside of their node."""
+    inside, most, all_inside = 0, 0, anyio.Event()
+
+    @node(effect="pure")
+    async def hold(state: Count) -> dict[str, int]:
+        nonlocal inside, most
+        inside += 1
+        if inside == runs:
+            most = resident()
+            all_inside.set()
+        await all_inside.wait()
+        return {"n": 1}
+
+    graph = Graph(name="live", state=Count, nodes={"hold": hold}, edges="START -> hold -> END", output="n")
+    async with Executor("memory://", graphs=[graph], gc_threshold=collector.COMMAND) as executor:
+        with Stopwatch() as took:
+            async with anyio.create_task_group() as tasks:
+                for _ in range(runs):
+                    tasks.start_soon(executor.start, graph)
+    return took, most
+
+
 def concurrent(folder: Path) -> Figures:
     async def run() -> Stopwatch:
         async with Executor(url(folder), graphs=[DEFAULT]) as executor:
@@ -312,7 +376,7 @@ async def copied(executor: Executor, count: int) -> None:
     async def some(first: int) -> None:
         for number in range(first, min(count, first + 100)):
             run_id = f"run-{number}"
-            begun = [record.model_copy(update={"run_id": run_id} if record.seq == 1 else {}) for record in records]
+            begun = [structs.replace(record, **({"run_id": run_id} if record.seq == 1 else {})) for record in records]
             await store.create(NewRun(replace(info, run_id=run_id, created=info.created + number), begun))
 
     for first in range(0, count, 10_000):
@@ -370,10 +434,41 @@ def draw(folder: Path) -> Figures:
     return {**first.figures("ms", name="svg_"), **again.figures("ms", name="svg_again_"), **mermaid}
 
 
-def react(folder: Path) -> Figures:
+def react(calls: int, folder: Path) -> Figures:
     from tests.benchmarks.subjects import loopback
 
-    return loopback.ours(url(folder))
+    return {**loopback.ours(url(folder), calls), "bytes": stored_bytes(folder / "ours.db") / calls}
+
+
+def talk(calls: int, folder: Path) -> Figures:
+    """Bytes in the journal of the react strategy for each call of a model. Each reply but the last calls one tool."""
+    left = iter(range(calls - 1))
+
+    def adder(number: int) -> Tool:
+        @tool(name=f"add{number}", risk="none")
+        def add(a: int, b: int) -> int:
+            """Add two numbers."""
+            return a + b
+
+        return add
+
+    def answer(request: ModelRequest) -> Reply:
+        number = next(left, None)
+        if number is None:
+            return Reply(text="done")
+        call = ToolCall(id=f"call_{number}", name="add0", arguments={"a": number, "b": 1})
+        return Reply(text="I add.", tool_calls=(call,), finish="tool_calls")
+
+    async def run() -> int:
+        from orchestrator.strategies.react import react
+
+        tools = [adder(number) for number in range(sizes.TOOLS)]
+        async with Executor("memory://", model=ScriptedModel(answer), tools=tools) as executor:
+            run = await executor.start(react(max_steps=calls), "Add.", run_id="r")
+            assert (run.status, run.usage.calls) == ("completed", 2 * calls - 1), (run.status, run.error)
+            return sum(len(encode(record)) for record in await executor.store.read("r"))
+
+    return {"bytes": anyio.run(run) / calls}
 
 
 def command(words: tuple[str, ...], status: int, folder: Path) -> Figures:
@@ -408,7 +503,11 @@ WORKLOADS: dict[str, Workload] = {
     **{f"fan_{count}": partial(fan, FAN, list(range(count))) for count in sizes.FANS},
     **{f"map_{count}": partial(fan, MAP, [sizes.record(n) for n in range(count)]) for count in sizes.MAPS},
     **_each(waiting, "waiting", sizes.WAITING),
-    "react": react,
+    **_each(depth, "depth", sizes.DEPTHS),
+    **_each(live, "live", sizes.LIVE),
+    **_each(talk, "talk", sizes.TALK_LENGTHS),
+    "react": partial(react, sizes.CALLS),
+    **{f"react_{calls}": partial(react, calls) for calls in sizes.TALKS},
     "import": partial(imported, "import orchestrator"),
     "import_names": partial(imported, "from orchestrator import Graph, Executor, node"),
     "help": partial(command, ("--help",), 0),

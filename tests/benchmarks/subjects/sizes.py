@@ -30,8 +30,22 @@ PAGE = 50
 """Runs of a page."""
 WAITING = (1000, 10_000)
 """Runs that wait for an approval in one process; peers only with the first."""
+LIVE = (1000, 4000)
+"""Runs that are inside of a node at the same time, in one process."""
+FEW = 100
+"""Runs like these before them."""
+DEPTHS = (1, 48)
+"""Graphs around each other; the innermost one has the steps."""
+DEEP = 400
+"""Its steps."""
 CALLS = 100
 """Tool calls of an agent that talks to a model over HTTP."""
+TALKS = (30, 300)
+"""The same of a short and of a long conversation, of this library and of the bare client."""
+TALK_LENGTHS = (30, 120)
+"""Model calls of an agent whose journal is measured."""
+TOOLS = 20
+"""Tools of that agent."""
 NODES = (10, 100, 2000)
 """Nodes of graphs that are built and checked."""
 DRAWN = 300

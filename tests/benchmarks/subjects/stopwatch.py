@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median
 from typing import Self
 
 from tests.benchmarks.subjects import Figures
@@ -42,10 +42,14 @@ def mark() -> None:
 
 
 def between(marks: list[tuple[float, float]]) -> Figures:
-    """Microseconds from one step to the next, as medians, without the first five; forgets them all."""
+    """Microseconds from one step to the next, without the first five: median, mean and worst; forgets them all."""
     kept, marks[:] = marks[5:], []
     walls, cpus = zip(*((b[0] - a[0], b[1] - a[1]) for a, b in pairwise(kept)), strict=True)
-    return {"us": median(walls) * 1e6, "cpu_us": median(cpus) * 1e6}
+    found: Figures = {}
+    for name, times in (("", walls), ("cpu_", cpus)):
+        for what, value in (("us", median(times)), ("mean_us", mean(times)), ("worst_us", max(times))):
+            found[name + what] = value * 1e6
+    return found
 
 
 def repeated(work: Callable[[], object], name: str, times: int = 9) -> Figures:

@@ -12,10 +12,11 @@ import anyio
 import pytest
 
 from orchestrator.render import to_html
+from orchestrator.testing import MockClock
 from tests.render.html.growing import growing_page
 from tests.render.html.opened import Opened
-from tests.render.html.sample import run_count, run_mended, run_tour
-from tests.render.html.talks import run_guarded, run_shortened, run_weather
+from tests.render.html.sample import run_count, run_failed, run_forked, run_mended, run_tour
+from tests.render.html.talks import run_dialogue, run_guarded, run_shortened, run_weather
 from tests.support.browser import chromium
 
 if TYPE_CHECKING:
@@ -32,10 +33,16 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     made = {"tour": tour.to_html(), "waits": waits.to_html(), "two": tour.to_html(waits)}
     made["long"] = anyio.run(run_count, url, 5000).to_html()
     made["weather"] = anyio.run(run_weather, url).to_html()
+    dialogue = anyio.run(run_dialogue, url, 200)
+    made["dialogue"] = dialogue.to_html()
+    made["talking"] = growing_page(dialogue, (100, 110, dialogue.seq))
     made["shortened"] = anyio.run(run_shortened, url).to_html()
     made["guarded"] = anyio.run(run_guarded, url).to_html()
     made["growing"] = growing_page(tour, (4, 12, tour.seq))
     made["mended"] = anyio.run(run_mended, url).to_html()
+    made["failed"] = anyio.run(run_failed, url).to_html()
+    clock = MockClock(idle=0.05)
+    made["forked"] = clock.run(run_forked, clock).to_html()
     made["graph"] = to_html(tour.definition)
     found = {}
     for name, text in made.items():

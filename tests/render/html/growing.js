@@ -16,7 +16,7 @@ let now = 0, taken = 0, fails = true;
 /** @type {Source} */
 const source = {
   live: true,
-  forks: null,
+  forks: null, notes: null, code: null, talk: null,
   actions: [
     { name: "Cancel", offered: (run) => run.status === "running" || run.status === "paused", act: async () => { if (fails) { fails = false; throw new Error("not now"); } Object.assign(window, { cancelled: true }); } },
     { name: "Retry", offered: (run) => run.status === "failed", act: async () => undefined },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import anyio
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, Limits, Outcome, Retry, Update, append, extend, node, tool
@@ -11,7 +12,7 @@ from orchestrator import merge as merged
 from orchestrator.executor import Run
 from orchestrator.models.messages import Message
 from orchestrator.nodes import ITEM, Confirm, Subgraph
-from orchestrator.testing import ScriptedModel
+from orchestrator.testing import MockClock, ScriptedModel
 
 EVIL = (
     "</script><script>window.pwned=1</script><img src=x onerror='window.pwned=2'> \u202edlrow\x1b[31m <b>bold</b> ]]>"
@@ -151,6 +152,39 @@ async def run_mended(url: str) -> Run:
         return await ex.start(made, {}, run_id="mended")
 
 
+def price_of(thing: str) -> str:
+    return {"tea": "2"}[thing]
+
+
+@node(effect="pure")
+def begins(state: Inner) -> Update:
+    return {}
+
+
+@node
+async def looks_up(state: Inner) -> Update:
+    await anyio.sleep(0.02)
+    return {"notes": price_of(state.query)}
+
+
+@node
+async def waits_long(state: Inner) -> Update:
+    await anyio.sleep(60)
+    return {}
+
+
+async def run_failed(url: str) -> Run:
+    """A branch fails, and the other one is dropped."""
+    made = Graph(
+        name="failed",
+        state=Inner,
+        nodes={"begins": begins, "looks_up": looks_up, "waits_long": waits_long},
+        edges="START -> begins -> looks_up -> END\nbegins -> waits_long -> END",
+    )
+    async with Executor(store=url, graphs=[made]) as ex:
+        return await ex.start(made, {"query": f"{EVIL} {SECRET}"}, run_id="failed")
+
+
 class Count(BaseModel):
     n: int = 0
     seen: Annotated[list[str], append] = []
@@ -177,3 +211,14 @@ async def run_count(url: str, steps: int) -> Run:
     )
     async with Executor(store=url, graphs=[made]) as ex:
         return await ex.start(made, {}, run_id=f"count-{steps}")
+
+
+async def run_forked(clock: MockClock) -> Run:
+    """A fork of a run that ended the day before."""
+    graph = Graph(
+        name="short", state=Tour, nodes={"first": again, "second": again}, edges="START -> first -> second -> END"
+    )
+    async with Executor(graphs=[graph], clock=clock) as executor:
+        await executor.start(graph, {}, run_id="parent")
+        await anyio.sleep(86_400)
+        return await executor.fork("parent", at=2, run_id="fork")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from orchestrator import Approve, Executor, Graph, Limits, Update, node, tool
+from orchestrator import Approve, Context, Executor, Graph, Limits, Update, node, tool
 from orchestrator.executor import Run
 from orchestrator.graph.limits import Usage
 from orchestrator.models.messages import Message, Reply, ToolCall, tool_result, user
@@ -69,6 +69,30 @@ async def run_shortened(url: str) -> Run:
     model = ScriptedModel([Reply(text="All files say <b>lorem</b>.", usage=spent)])
     async with Executor(store=url, graphs=[made], model=model) as ex:
         return await ex.start(made, {"messages": talk, "context_usage": usage}, run_id="shortened")
+
+
+class Dialogue(BaseModel):
+    left: int = 0
+    said: str = ""
+
+
+@node
+async def say(state: Dialogue, ctx: Context) -> Update:
+    return {"said": (await ctx.model.complete(f"{state.left} more")).text, "left": state.left - 1}
+
+
+async def run_dialogue(url: str, turns: int) -> Run:
+    """So many turns, each with a prompt of its own."""
+    made = Graph(
+        name="dialogue",
+        state=Dialogue,
+        input="left",
+        nodes={"say": say, "more": Route(cases={"yes": "left > 0"}, default="no")},
+        edges="START -> say -> more\nmore -> say : yes\nmore -> END : no",
+        limits=Limits(steps=2 * turns + 1),
+    )
+    async with Executor(store=url, graphs=[made], model=ScriptedModel(lambda _: "fine")) as ex:
+        return await ex.start(made, turns, run_id="dialogue")
 
 
 class Mail(BaseModel):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.render.html.opened import Opened, on, texts, until
+from tests.render.html.sample import SECRET
 from tests.support.browser import axe_script
 
 pytestmark = pytest.mark.browser
@@ -228,6 +229,25 @@ def test_a_step_that_failed_looks_like_it_where_the_run_went_on(opened: Opened) 
     assert page.locator("#a-rows .row .track i.failed").count() == 1
 
 
+@on("failed")
+def test_a_failed_run_opens_at_the_step_that_failed_with_the_line_of_code(opened: Opened) -> None:
+    page = opened.page
+    assert texts(page, "#a-rows .row .mark") == ["✓", "✗", "⊘"]
+    assert texts(page, "#a-rows [aria-selected=true] .no") == ["2"]
+    for place in ("#a-cards .place", "#a-panel .place"):
+        (said,) = texts(page, place)
+        assert "sample.py" in said
+        assert said.endswith('return {"tea": "2"}[thing]')
+    assert not page.locator("#a-panel .trace details").get_attribute("open")
+    page.locator("#a-panel .trace summary").first.click()
+    trace = page.locator("#a-panel .trace").inner_text()
+    assert "in looks_up" in trace
+    assert "</script><img src=x" in trace
+    assert SECRET not in page.content()
+    page.keyboard.press("5")
+    assert page.locator("#a-panel .trace").count() == 1
+
+
 @on("waits", size={"width": 390, "height": 800})
 def test_a_run_that_waits_opens_where_it_waits(opened: Opened) -> None:
     assert texts(opened.page, "#a-rows [aria-selected=true] .no") == ["12"]
@@ -284,3 +304,15 @@ def test_no_serious_fault_that_axe_finds(opened: Opened) -> None:
 def test_a_graph_alone(opened: Opened) -> None:
     assert opened.page.locator(".agent-graph .node").count() > 6
     assert "plan -> look : each parts" in opened.page.locator("pre").inner_text()
+
+
+@on("forked")
+def test_what_a_fork_took_is_counted_from_its_own_beginning(opened: Opened) -> None:
+    facts = dict(zip(texts(opened.page, "#a-facts dt"), texts(opened.page, "#a-facts dd"), strict=True))
+    assert facts["took"] in ("0 s", "0 ms"), facts
+    assert "idle" not in facts
+    first, last = texts(opened.page, "#a-scale span:not(.gap, .cursor)")[:2]
+    assert (first, last) == ("0", "0 ms")
+    assert opened.page.inner_text("#a-moment").endswith("· 0 ms")
+    opened.page.click("#a-first")
+    assert opened.page.inner_text("#a-moment").endswith("· before the fork")

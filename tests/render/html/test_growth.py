@@ -84,7 +84,7 @@ def compared(document: dict[str, Any]) -> dict[str, Any]:
     for step in said["steps"]:
         for name in ("base", "merged", "patch"):
             step.pop(name, None)
-    for name in ("whole", "numbers", "version"):
+    for name in ("whole", "numbers", "version", "notes"):  # notes are no records: the server sends them apart
         said.pop(name, None)
     return {name: said[name] for name in said}
 

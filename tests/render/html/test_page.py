@@ -14,10 +14,13 @@ from typing import Any
 import anyio
 import pytest
 
+from orchestrator import Executor, Graph, Retry, node
 from orchestrator.executor import Run
 from orchestrator.render import RenderError, to_html
+from orchestrator.render.html import step_data
+from orchestrator.testing import MockClock
 from orchestrator.views.overlay import Overlay
-from tests.render.html.sample import EVIL, SECRET, run_count, run_tour, tour
+from tests.render.html.sample import EVIL, SECRET, Tour, run_count, run_forked, run_tour, tour
 
 STRUCTURE = """\
 main
@@ -56,16 +59,21 @@ main
         div.rows tree Steps
         p.none
       div.split separator Width of the steps
-      section.picture Graph
+      section.picture Graph and transcript
         div.tools
-          button
-          button Smaller
-          button Larger
-          button
-          button
+          span.views group What to show
+            button
+            button
+          span.sizes
+            button
+            button Smaller
+            button Larger
+            button
+            button
         div.canvas region Picture of the graph
           svg
           svg
+        div.talk region Transcript
       div.split separator Width of the details
       section.detail Step
         div.tabs tablist What to show
@@ -253,7 +261,7 @@ def test_every_part_that_a_moment_names_is_in_the_picture(page: str) -> None:
 def test_fifty_steps_are_small_and_pages_grow_with_their_runs(tmp_path: Path) -> None:
     runs = [anyio.run(run_count, f"sqlite:///{tmp_path}/{steps}.db", steps) for steps in (50, 150, 250)]
     sizes = [len(run.to_html().encode()) for run in runs]
-    assert sizes[0] < 200_000
+    assert sizes[0] < 210_000
     assert sizes[2] - sizes[1] < 1.2 * (sizes[1] - sizes[0])
 
 
@@ -283,6 +291,49 @@ def test_any_moment_of_a_run(run: Run) -> None:
         found = data_of(run.at(seq).to_html())[0]
         assert found["head"] == seq
         assert len(found["records"]) == seq
+
+
+async def run_failing_often() -> Run:
+    """Each attempt of a step fails in other words."""
+    said = iter(range(1, 7))
+
+    @node(retry=Retry(attempts=6, wait=0), effect="pure")
+    async def fails(state: Tour) -> None:
+        raise ConnectionError(f"number {next(said)}")
+
+    graph = Graph(name="often", state=Tour, nodes={"fails": fails}, edges="START -> fails -> END")
+    async with Executor(graphs=[graph]) as executor:
+        return await executor.start(graph, {}, run_id="often")
+
+
+def test_tracebacks_that_are_left_out_are_counted_and_keep_their_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = anyio.run(run_failing_often)
+    whole = data_of(run.to_html())[0]
+    length = len(run.error.traceback)  # type: ignore[union-attr]
+    monkeypatch.setattr(step_data, "_ALL_TRACES", 3 * length)
+    found = data_of(run.to_html())[0]
+    assert 0 < found["traces_left_out"] < 6
+    traces, all_of_them = ([one[2] for one in page["steps"][0]["retries"]] for page in (found, whole))
+    left_out = [one.get("left_out", False) for one in traces]
+    assert left_out == sorted(left_out), "the first ones are there"
+    assert [one["parts"] for one in traces if one.get("left_out")] == [[]] * sum(left_out)
+    assert [one["place"] for one in traces] == [one["place"] for one in all_of_them]
+    assert "in fails" in traces[-1]["place"]
+    assert found["trace"] == whole["trace"], "the error of the run is there"
+    assert "traces_left_out" not in whole
+
+
+def test_a_fork_began_when_it_was_made_and_not_when_its_parent_did() -> None:
+    clock = MockClock(idle=0.05)
+    fork = clock.run(run_forked, clock)
+    found = data_of(fork.to_html())[0]
+    assert found["start"] + found["forked"] / 1000 == pytest.approx(fork.machine.created)
+    assert found["forked"] >= 86_400_000
+    second = found["steps"][1]
+    assert second["t"][0] >= found["forked"], "it ran in the fork alone"
+    assert "waits" not in second
+    assert second["work"] < 60
+    assert "forked" not in data_of(fork.at(2).to_html())[0]
 
 
 def test_a_run_that_nobody_drives_is_interrupted_in_its_picture_too(run: Run) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from orchestrator import ToolResult
 from orchestrator.tools import tools_from_ref
-from orchestrator.tools.builtin.python import Python, PythonSession, Ran, Sandbox, SandboxLimits, shown_value
+from orchestrator.tools.builtin.python import Python, PythonSession
+from orchestrator.tools.sandbox import Ran, Sandbox, SandboxLimits, shown_value
 from tests.tools.builtin.processes import until
 
 pytest.importorskip("pydantic_monty")

@@ -69,7 +69,9 @@ async def test_a_reference_names_its_directory(tmp_path: Path) -> None:
         tools_from_ref("terminal:nowhere", str(tmp_path))
 
 
-@pytest.mark.parametrize("given", [{"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}, {"output_limit": 1}])
+@pytest.mark.parametrize(
+    "given", [{"timeout": 0}, {"timeout": -1}, {"timeout": float("nan")}, {"output_limit": 1}, {"memory": 0}]
+)
 def test_limits_are_positive(given: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="positive"):
         Terminal(**given)
@@ -488,3 +490,17 @@ async def test_output_is_told_while_the_command_runs(tmp_path: Path) -> None:
                 (tmp_path / "go").touch()
     assert "".join(told) == "begun\nended\n"
     assert told[0] == "begun\n"
+
+
+# -- memory --------------------------------------------------------------------------------------------------------
+
+
+@on_one_loop
+async def test_a_process_gets_no_more_memory_than_its_limit(tmp_path: Path) -> None:
+    take = f"{sys.executable} -S -c 'print(len(bytearray(%d << 20)))'"
+    async with opened(cwd=tmp_path, memory=512 << 20) as terminal:
+        assert (await run(terminal, take % 16)).text.startswith(f"{16 << 20}\n")
+        refused = await run(terminal, take % 600)
+        assert refused.exit_code == 1
+        assert "MemoryError" in refused.text
+        assert (await run(terminal, "echo alive")).text == "alive\n"

@@ -75,11 +75,18 @@ class ByHand(BaseHTTPRequestHandler):
 def serving(base: type[KindT]) -> Iterator[tuple[str, type[KindT]]]:
     """The address of a server, and its class, which nothing else uses."""
     kind = type("Own", (base,), {"seen": []})
+    with served(kind) as url:
+        yield url, kind
+
+
+@contextmanager
+def served(kind: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server."""
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
-            yield f"http://127.0.0.1:{server.server_address[1]}/mcp", kind
+            yield f"http://127.0.0.1:{server.server_address[1]}/mcp"
         finally:
             server.shutdown()
             thread.join(60)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import anyio
-from mcp.server.mcpserver import Context, Image, MCPServer
+from mcp.server.mcpserver import Context, Elicit, Image, MCPServer, Resolve
+from mcp.server.mcpserver.prompts.base import AssistantMessage, UserMessage
 from mcp.types import ToolAnnotations
+from pydantic import BaseModel
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 cancelled: list[str] = []
@@ -71,6 +73,53 @@ class Town(TypedDict):
 def town() -> Town:
     """A town."""
     return {"result": "Bonn", "country": "Germany"}
+
+
+class Who(BaseModel):
+    """A person."""
+
+    name: str
+
+
+class Sure(BaseModel):
+    """Whether it is meant."""
+
+    sure: bool
+
+
+def who() -> Elicit[Who]:
+    return Elicit("Who gets it?", Who)
+
+
+def sure(who: Annotated[Who, Resolve(who)]) -> Elicit[Sure]:
+    return Elicit(f"Sure, {who.name}?", Sure)
+
+
+@app.tool()
+def pay(who: Annotated[Who, Resolve(who)], sure: Annotated[Sure, Resolve(sure)]) -> str:
+    """Pays a person, whom it asks for."""
+    return f"paid {who.name}: {sure.sure}"
+
+
+@app.resource("note://today", description="What is due today")
+def today() -> str:
+    return "Water the plants"
+
+
+@app.resource("note://picture", mime_type="image/png")
+def picture() -> bytes:
+    return PNG
+
+
+@app.resource("note://{day}")
+def day(day: str) -> str:
+    return f"Nothing on {day}"
+
+
+@app.prompt()
+def review(language: str) -> list[UserMessage | AssistantMessage]:
+    """Reviews a text."""
+    return [UserMessage(f"Review it in {language}."), AssistantMessage("Which text?")]
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def call(number: Any, name: str, params: dict[str, Any]) -> None:
             print(raw(number) + f'"content":[],"structuredContent":{inner}}}}}', flush=True)
         case "nonsense":
             print("just a print on stdout")
-            send({"id": number, "result": {"content": "no list"}})
+            send({"id": number, "result": "no object"})
         case "endless":
             print(raw(number) + '"content":[],"structuredContent":{"a":1e999}}}', flush=True)
         case "count":

@@ -26,7 +26,7 @@ Rough = Callable[..., McpToolbox]
     [
         ("big", "bytes, more than the limit"),
         ("deep", "its answer cannot be read: it is not JSON, or nested too deeply"),
-        ("nonsense", "gave no result: ValidationError"),
+        ("nonsense", "gave no result: its result is not an object"),
         ("endless", "its result contains a value that JSON cannot represent"),
     ],
 )
@@ -67,7 +67,7 @@ async def test_what_it_lists_is_cleaned_or_left_out(rough: Rough, caplog: pytest
             "'required' of their object"
         ),
         "it has no usable name",
-        "it can only be called as a task, which is not supported",
+        "it can only be called as a task, and the server does not declare tasks",
     ]
 
 
@@ -217,12 +217,10 @@ def tagged(text: str) -> str:
 
 
 def listed(**said: Any) -> Any:
-    from mcp.types import Tool as McpTool
-
     schema = {"type": "object", "properties": {"a": {"type": "string", "enum": [tagged("x")]}}}
     schema["properties"]["description"] = {"type": "string", "description": f"A text{tagged('!')}"}
-    given = {"name": "t", "input_schema": {**schema, "description": f"All{tagged('send it')}."}, **said}
-    return _listed(McpTool.model_validate(given))
+    given = {"name": "t", "inputSchema": {**schema, "description": f"All{tagged('send it')}."}, **said}
+    return _listed(given)
 
 
 def test_what_nobody_sees_does_not_reach_a_model_in_a_description() -> None:

@@ -11,8 +11,10 @@ import anyio
 import psutil
 import pytest
 
-from orchestrator import Executor
+from orchestrator import Context, Executor, Graph, Update, node
+from orchestrator.models.messages import Image
 from orchestrator.tools.mcp import McpToolbox
+from tests.tools.mcp.asking import Paying
 from tests.tools.mcp.peers import command
 
 pytestmark = [pytest.mark.anyio, pytest.mark.peer]
@@ -91,6 +93,81 @@ async def test_killed_in_the_middle_of_a_call(which: str, request: pytest.Fixtur
         (again,) = _started(words)
         assert again.pid != process.pid
     assert not _started(words)
+
+
+@pytest.fixture
+def everything() -> McpToolbox:
+    """`@modelcontextprotocol/server-everything` of npm."""
+    found = command("MCP_SERVER_EVERYTHING", "mcp-server-everything")
+    return McpToolbox.stdio(found, env={"PATH": os.environ["PATH"]}, resources=True, prompts=True, backoff=0.01)
+
+
+def calling(tool: str, **args: object) -> Graph[Paying]:
+    """A graph that calls a tool."""
+
+    @node
+    async def call(state: Paying, ctx: Context) -> Update:
+        return {"said": (await ctx.tool(tool, args, check=True)).text}
+
+    return Graph(name=tool, state=Paying, nodes={"call": call}, edges="START -> call -> END", output="said")
+
+
+async def test_everything(everything: McpToolbox) -> None:
+    async with everything as box:
+        assert len(box) > 15
+        assert (await box.execute(name="get-sum", tool_input={"a": 2, "b": 40})).output == "The sum of 2 and 40 is 42."
+        (picture,) = (await box.execute(name="get-tiny-image")).content
+        assert isinstance(picture, Image)
+        offered = await box.offers()
+        assert "template demo://resource/dynamic/text/{resourceId}" in offered
+        assert "prompt args-prompt" in offered
+        assert "Resource 1" in (await box.read("demo://resource/dynamic/text/1")).text
+        (message,) = await box.prompt("args-prompt", {"city": "Bonn"})
+        assert "Bonn" in message.content
+    assert not _started("server-everything")
+
+
+async def test_a_task_that_asks_and_an_address(everything: McpToolbox) -> None:
+    research = calling("simulate-research-query", topic="tea", ambiguous=True)
+    address = calling("trigger-url-elicitation", url="https://page.example/x")
+    async with Executor(graphs=[research, address], tools=[everything]) as executor:
+        run = await executor.start(research, {})
+        run = await executor.answer(run.run_id, run.waiting[0].id, {"interpretation": "technical"})
+        assert "Research Report: tea (technical)" in str(run.output)
+        run = await executor.start(address, {})
+        assert "a page of page.example: https://page.example/x" in run.waiting[0].prompt
+        run = await executor.answer(run.run_id, run.waiting[0].id, {"action": "decline"})
+        assert '"action": "decline"' in str(run.output)
+
+
+async def test_filesystem(tmp_path: Path) -> None:
+    found, env = command("MCP_SERVER_FILESYSTEM", "mcp-server-filesystem"), {"PATH": os.environ["PATH"]}
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").write_text("secret plans")
+    async with McpToolbox.stdio(found, str(tmp_path / "in"), env=env) as box:
+        note = str(tmp_path / "in" / "note.txt")
+        assert (await box.execute(name="write_file", tool_input={"path": note, "content": "well"})).error is None
+        assert "well" in (await box.execute(name="read_text_file", tool_input={"path": note})).text
+        refused = await box.execute(name="read_text_file", tool_input={"path": str(tmp_path / "out")})
+        assert "outside allowed directories" in str(refused.error)
+        assert box.tool_map["read_text_file"].risk == "dangerous"  # the hint that it only reads is not believed
+
+
+async def test_git(tmp_path: Path) -> None:
+    await anyio.run_process(["git", "init", "-q", str(tmp_path)])
+    (tmp_path / "a.txt").write_text("a")
+    async with McpToolbox.stdio(command("MCP_SERVER_GIT", "mcp-server-git"), "--repository", str(tmp_path)) as box:
+        asked = {"repo_path": str(tmp_path)}
+        assert "a.txt" in (await box.execute(name="git_status", tool_input=asked)).text
+        assert (await box.execute(name="git_add", tool_input={**asked, "files": ["a.txt"]})).error is None
+        assert "new file" in (await box.execute(name="git_status", tool_input=asked)).text
+
+
+async def test_fetch() -> None:
+    async with McpToolbox.stdio(command("MCP_SERVER_FETCH", "mcp-server-fetch"), prompts=True) as box:
+        refused = await box.execute(name="fetch", tool_input={"url": "http://127.0.0.1:9/"})
+        assert refused.failed
+        assert "prompt fetch" in await box.offers()
 
 
 async def test_in_a_run(memory: McpToolbox, tmp_path: Path) -> None:

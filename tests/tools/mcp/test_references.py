@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,7 @@ import pytest
 from orchestrator.errors import GraphUnknown
 from orchestrator.tools import tools_from_ref
 from orchestrator.tools.mcp import HttpServer, McpToolbox, StdioServer
-from orchestrator.tools.mcp.servers import MOST_BYTES, absolute, servers_in, servers_of
+from orchestrator.tools.mcp.servers import MOST_BYTES, absolute, hidden, servers_in, servers_of
 
 TOKEN = "ghp_0123456789abcdefghijABCDEFGHIJ012345"
 
@@ -141,18 +145,124 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of strings"),
         ({"a": {"command": ""}}, "'command' is not a string"),
         ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of strings"),
-        ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: the environment has no NOT_SET_1"),
+        ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: 'env.K': the environment has no NOT_SET_1"),
+        (
+            {"a": {"url": "http://x", "headers": {"K": 1, "L": "${NOT_SET_1}"}}},
+            "#a: 'headers.L': the environment has no",
+        ),
+        ({"a": {"command": "x", "disabled": "yes"}}, "#a: 'disabled' is neither true nor false"),
+        ({"a": {"command": "x", "enabled": 0}}, "#a: 'enabled' is neither true nor false"),
         ({"a": {"command": "x", "disabled": True}}, "every server in it is disabled"),
         ({"a": {"command": "x", "enabled": False}}, "every server in it is disabled"),
-        ({"a": {"url": "http://x", "headers": {"K": "${input:my-key}"}}}, r"#a: \$\{input:my-key\} is filled in"),
-        ({"a": {"command": "x", "env": {"K": "${input:key}"}}}, r"write a variable of the environment, \$\{NAME\}"),
-        ({"a": {"command": "x", "args": ["${command:pick}"]}}, r"#a: \$\{command:pick\} is filled in by editors"),
-        ({"a": {"command": "x", "cwd": "${config:root}"}}, r"#a: \$\{config:root\} is filled in by editors"),
+        (
+            {"a": {"url": "http://x", "headers": {"K": "${input:my-key}"}}},
+            "#a: 'headers.K': no input 'my-key' is described",
+        ),
+        (
+            {"a": {"command": "x", "args": ["${command:pick}"]}},
+            r"#a: 'args': \$\{command:pick\} is filled in by editors",
+        ),
+        ({"a": {"command": "x", "cwd": "${config:root}"}}, r"#a: 'cwd': \$\{config:root\} is filled in by editors"),
     ],
 )
 def test_a_file_that_is_refused(tmp_path: Path, servers: Any, fault: str) -> None:
     with pytest.raises(GraphUnknown, match=fault):
         servers_in(_file(tmp_path, servers))
+
+
+VS_CODE = """{
+    // written by an editor
+    "inputs": [
+        {"id": "key", "type": "promptString", "description": "The key", "password": true}, /* asked
+        for */
+        {"id": "mode", "type": "pickString", "options": ["fast", {"label": "Slow", "value": "slow"}]},
+        {"id": "run", "type": "command", "command": "x"},
+    ],
+    "servers": {
+        "far": {"type": "http", "url": "https://x.example/mcp", "headers": {"Authorization": "Bearer ${input:key}"}},
+        "near": {"type": "stdio", "command": "serve", "args": ["--mode", "${input:mode}", "${input:key}", "//,]"],
+                 "cwd": "${workspaceFolder}/data", "sandbox": {}, "dev": {"watch": "*"}},
+        "odd": {"command": "x", "args": ["${input:run}"], "enabled": false},
+    },
+}"""
+
+
+def _of_vs_code(folder: Path) -> Path:
+    (folder / ".vscode").mkdir()
+    path = folder / ".vscode" / "mcp.json"
+    path.write_text(VS_CODE)
+    return path
+
+
+def test_a_file_of_variables(tmp_path: Path) -> None:
+    (tmp_path / "srv").mkdir()
+    (tmp_path / "srv" / ".env").write_text("# Ours\nTOKEN='tok-123456'\nexport MODE=${HOME}\nKEPT=file\nEMPTY\n")
+    entry = {"command": "x", "envFile": "${workspaceFolder}/srv/.env", "env": {"KEPT": "entry"}}
+    (server,) = servers_in(_file(tmp_path, {"a": entry}))
+    assert isinstance(server, StdioServer)
+    assert server.env == {"TOKEN": "tok-123456", "MODE": "${HOME}", "KEPT": "entry"}
+    assert "tok-123456" in hidden(server)
+    (tmp_path / "out").symlink_to("/etc/passwd")
+    for name, fault in (
+        ("none.env", "cannot be read"),
+        ("../x", "is not below"),
+        ("/etc/passwd", "is not below"),
+        ("out", "is not below"),
+    ):
+        with pytest.raises(GraphUnknown, match=f"#a: 'envFile': the file {fault}"):
+            servers_in(_file(tmp_path, {"a": {"command": "x", "envFile": name}}))
+
+
+def test_inputs_are_not_asked_for_without_a_terminal(tmp_path: Path) -> None:
+    path = _of_vs_code(tmp_path)
+    fault = r"#far: 'headers.Authorization': the input 'key' \(The key\) is asked for at a terminal, and there is none"
+    with pytest.raises(GraphUnknown, match=fault):
+        servers_of(f"{path}#far")
+    with pytest.raises(GraphUnknown, match=r"#odd: 'args': the input 'run' .* is filled in by editors only"):
+        servers_of(f"{path}#odd")
+
+
+_ASKING = """
+import sys
+from orchestrator.tools.mcp.servers import hidden, servers_in
+far, near = servers_in(sys.argv[1])
+assert servers_in(sys.argv[1]) == [far, near]  # asked once
+print("\\nSERVERS", far.headers, near.args, near.cwd, hidden(far)[-1], hidden(near), repr((far, near)))
+"""
+
+
+def test_inputs_are_asked_for_once_and_passwords_are_hidden(tmp_path: Path) -> None:
+    path = _of_vs_code(tmp_path)
+    leader, follower = pty.openpty()
+    words = (sys.executable, "-c", _ASKING, str(path))
+    with subprocess.Popen(words, stdin=follower, stdout=subprocess.PIPE, stderr=follower, text=True) as process:
+        os.close(follower)
+        said = _until(leader, "The key: ")
+        os.write(leader, b"s3cret\n")
+        said += _until(leader, "mode [fast / slow]: ")
+        os.write(leader, b"other\n")
+        said += _until(leader, "mode [fast / slow]: ")
+        os.write(leader, b"slow\n")
+        assert process.stdout is not None
+        out = process.stdout.read()
+    os.close(leader)
+    assert process.returncode == 0
+    assert "s3cret" not in said
+    assert "choose one of: fast, slow" in said
+    assert "near: not used: dev, sandbox" in said
+    servers, _, shown = out.partition(" (HttpServer")
+    assert servers.strip() == (
+        "SERVERS {'Authorization': 'Bearer s3cret'} ('--mode', 'slow', 's3cret', '//,]') "
+        f"{tmp_path}/data s3cret ('s3cret',)"
+    )
+    assert "s3cret" not in shown
+
+
+def _until(terminal: int, text: str) -> str:
+    said = ""
+    while text not in said:
+        said += os.read(terminal, 1000).decode()
+    return said
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:

@@ -6,22 +6,22 @@ import base64
 from typing import Any
 
 import pytest
-from mcp.types import CallToolResult, ImageContent, TextContent
 
-from orchestrator.tools.mcp import McpToolbox, as_result
+from orchestrator.tools.mcp import McpToolbox
+from orchestrator.tools.mcp.results import as_result
 from tests.tools.mcp import made
 
 PICTURE = base64.b64encode(made.PNG * 100).decode()
 
 
-def answer(structured: dict[str, Any], *texts: str, pictures: tuple[str, ...] = ()) -> CallToolResult:
-    return CallToolResult(
-        content=[
-            *(TextContent(type="text", text=text) for text in texts),
-            *(ImageContent(type="image", data=data, mime_type="image/png") for data in pictures),
+def answer(structured: dict[str, Any], *texts: str, pictures: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "content": [
+            *({"type": "text", "text": text} for text in texts),
+            *({"type": "image", "data": data, "mimeType": "image/png"} for data in pictures),
         ],
-        structured_content=structured,
-    )
+        "structuredContent": structured,
+    }
 
 
 @pytest.mark.anyio

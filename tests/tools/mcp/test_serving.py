@@ -6,83 +6,23 @@ import os
 import re
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
-from pydantic import BaseModel
 
-from orchestrator import Approve, Context, Executor, Graph, Update, node
+from orchestrator import Approve
 from orchestrator.cli import serve_mcp
 from orchestrator.cli.launch_refs import Launch
 from orchestrator.cli.report import NextCommands
-from orchestrator.cli.serve_mcp import GraphServer
-from orchestrator.models import OfflineModel
 from orchestrator.tools.mcp import McpToolbox
-
-if TYPE_CHECKING:
-    from mcp import Client  # it loads for a second, so only what runs here loads it
+from tests.tools.mcp.serving import called, doing, served
 
 pytestmark = pytest.mark.anyio
 ROOT = Path(__file__).parents[3]
-
-
-class Doing(BaseModel):
-    """What a graph here is asked."""
-
-    question: str
-    answer: str = ""
-
-
-@node
-async def work(state: Doing, ctx: Context) -> Update:
-    """Does what it is asked."""
-    if state.question == "fail":
-        raise ValueError("it cannot, with api_key=abcdefgh12345678")
-    if state.question == "wait":
-        await anyio.sleep(60)
-    if state.question == "ask":
-        await ctx.ask("approval", prompt="Really?")
-    return {"answer": f"did {state.question}"}
-
-
-doing = Graph(
-    name="doing-now",
-    description="Does it.",
-    state=Doing,
-    input="question",
-    nodes={"work": work},
-    edges="START -> work -> END",
-    output="answer",
-)
-
-
-@asynccontextmanager
-async def served(store: str = "memory://") -> AsyncIterator[tuple[Client, Executor]]:
-    """A client of a server in this process."""
-    from mcp import Client
-
-    def refs(run_id: str, graph: str) -> Mapping[str, object]:
-        return {"graph": graph}
-
-    async with Executor(store=store, graphs=[doing], model=OfflineModel()) as executor:
-        server = GraphServer(executor, [doing], next_commands=NextCommands(store), approve=None, refs=refs).server()
-        async with Client(server) as client:
-            yield client, executor
-
-
-async def called(client: Client, name: str, **args: object) -> tuple[str, Any, bool]:
-    from mcp.types import TextContent
-
-    found = await client.call_tool(name, args)
-    (block,) = found.content
-    assert isinstance(block, TextContent)
-    return block.text, found.structured_content, found.is_error
 
 
 async def test_each_graph_is_a_tool() -> None:
@@ -92,8 +32,10 @@ async def test_each_graph_is_a_tool() -> None:
         assert tool.input_schema["required"] == ["question"]
         assert "$defs" not in tool.input_schema
         assert result.name == "run_result"
-        assert tool.output_schema == result.output_schema  # the client checks each result against it
-        assert tool.output_schema is not None
+        assert tool.output_schema is not None  # the client checks each result against it
+        output = tool.output_schema["properties"]["output"]
+        assert output["anyOf"] == [{"type": "string", "default": ""}, {"type": "null"}]
+        assert result.output_schema is not None
         assert tool.output_schema["required"] == ["run_id", "status", "output"]
         text, document, failed = await called(client, "doing-now", question="it")
         assert (text, failed, document["status"], document["output"]) == ("did it", False, "completed", "did it")
@@ -147,6 +89,39 @@ async def test_progress_and_a_client_that_gives_up() -> None:
                 await anyio.sleep(0.01)
 
 
+async def test_runs_and_graphs_are_resources() -> None:
+    from mcp.shared.exceptions import MCPError
+    from mcp.types import TextResourceContents
+
+    async with served() as (client, executor):
+        document = (await called(client, "doing-now", question="<b>it</b>"))[1]
+        other = await executor.start(doing, "of somebody else")
+        listed = {one.uri: one.mime_type for one in (await client.list_resources()).resources}
+        drawing = f"orchestrator://runs/{document['run_id']}/drawing.svg"
+        assert listed == {
+            "orchestrator://graphs/doing-now.svg": "image/svg+xml",
+            document["page"]: "text/html",
+            drawing: "image/svg+xml",
+        }
+        templates = (await client.list_resource_templates()).resource_templates
+        assert [one.uri_template for one in templates] == [
+            "orchestrator://runs/{run_id}/page.html",
+            "orchestrator://runs/{run_id}/drawing.svg",
+        ]
+        for uri, start in ((document["page"], "<!doctype html>"), (drawing, "<svg"), (next(iter(listed)), "<svg")):
+            (found,) = (await client.read_resource(uri)).contents
+            assert isinstance(found, TextResourceContents)
+            assert start in found.text[:500].lower()
+            assert "<b>it" not in found.text
+        for uri in (
+            "x://y", "orchestrator://", "orchestrator://graphs/other.svg", "orchestrator://runs/nobody/page.html",
+            f"orchestrator://runs/{other.run_id}/page.html", f"orchestrator://runs/{document['run_id']}/../x",
+            drawing + "x",
+        ):  # fmt: skip
+            with pytest.raises(MCPError, match="there is no r"):
+                await client.read_resource(uri)
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
@@ -158,7 +133,7 @@ async def test_over_stdio_and_the_command_that_goes_on(tmp_path: Path) -> None:
         "HOME": str(tmp_path),
         "PYTHONPATH": str(ROOT),
     }
-    words = ("-m", "orchestrator", "serve-mcp", "tool_user")
+    words = ("-m", "orchestrator", "serve-mcp", "tool_user", "--no-ask")
     async with McpToolbox.stdio(sys.executable, *words, env=env, cwd=str(tmp_path)) as box:
         ask, result = box
         document: Any = (await ask.invoke({"question": "What is 20+8?"})).output

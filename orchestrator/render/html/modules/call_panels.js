@@ -2,6 +2,7 @@
 import { block, empty, make } from "./elements.js";
 import { questionElement } from "./question.js";
 import { lasting, number, pretty, spent, visible } from "./texts.js";
+import { tracebackElement } from "./traceback.js";
 
 /** @import { Children } from "./elements.js" */
 /** @import { RunData } from "./run_data.js" */
@@ -9,24 +10,36 @@ import { lasting, number, pretty, spent, visible } from "./texts.js";
 
 const MOST = 6;
 
-/** @param {RunData} data @param {number} index @returns {Children[]} */
-export function modelPanel(data, index) {
+/** @param {RunData} data @param {number} index @param {(seq: number) => void} change  Try a call with another request. @returns {Children[]} */
+export function modelPanel(data, index, change) {
   const calls = (data.steps[index].calls ?? []).filter((call) => call.kind === "model");
   if (!calls.length) return [empty("No model was asked in this step.")];
   return calls.map((call) => {
     const offer = call.offer ? data.run.offers[call.offer] : null, reply = call.result;
-    const messages = (call.messages ?? []).map((name) => messageElement(data.run.messages[name]));
+    const messages = data.messagesOf(call).map((message) => messageElement(message));
     const old = Math.max(0, messages.length - MOST);
     return [
       callHead(call),
+      call.inside ? null : make("button", { type: "button", class: "change", title: "Run this step again with another request, in a new run", onclick: () => change(call.seq) }, "Try it changed"),
+      call.replaced ? make("p", { class: "note" }, "This request was made in the run that was forked. The next one is made in its place here.") : null,
       old ? make("details", {}, make("summary", {}, number(old) + " messages before"), messages.slice(0, old)) : null,
       ...messages.slice(old),
-      call.error ? make("p", { class: "bad data" }, visible(call.error)) : null,
-      reply ? messageElement({ role: "reply", ...reply }, "reply") : null,
+      call.error ? make("p", { class: "bad data" }, visible(call.error)) : null, tracebackElement(call.trace),
+      call.replaced && call.instead ? messageElement({ role: "reply as it was", ...call.instead }, "reply") : null,
+      reply ? besideElement(replacedBefore(calls, call), reply) : null,
       offer ? make("details", {}, make("summary", {}, number(offer.length) + " tools were offered: " + visible(offer.map(toolName).join(", "))), block(offer)) : null,
       call.options ? make("details", {}, make("summary", {}, "Options"), block(call.options)) : null,
     ];
   });
+}
+
+/** The reply to the request that a call was made in place of. @param {Call[]} calls @param {Call} call @returns {any} */
+export function replacedBefore(calls, call) { return call.replaced ? undefined : calls.findLast((one) => one.replaced && one.seq < call.seq)?.instead; }
+
+/** A reply; beside it the one to the request as it was. @param {any} was @param {any} reply */
+function besideElement(was, reply) {
+  const now = messageElement({ role: "reply", ...reply }, "reply");
+  return was ? make("div", { class: "beside" }, messageElement({ role: "reply as it was", ...was }), now) : now;
 }
 
 /** @param {RunData} data @param {number} index @returns {Children[]} */
@@ -46,7 +59,7 @@ function toolCall(call) {
     callHead(call), make("h3", {}, "Arguments"), block(call.args ?? {}),
     result !== undefined && output !== undefined && output !== result?.error ? [make("h3", {}, "Result"), block(output)] : null,
     (call.images ?? []).map((url, place) => make("img", { class: "shot", src: url, alt: "Picture " + (place + 1) + " of " + visible(call.name) })),
-    (failed ? [pretty(output)] : faults).map((fault) => make("p", { class: "bad data" }, fault)),
+    (failed ? [pretty(output)] : faults).map((fault) => make("p", { class: "bad data" }, fault)), tracebackElement(call.trace),
   ].flat();
 }
 

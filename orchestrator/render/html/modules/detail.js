@@ -2,11 +2,13 @@
 import { modelPanel, toolsPanel } from "./call_panels.js";
 import { byId, empty, make, present } from "./elements.js";
 import { edgePanel } from "./edge_panel.js";
+import { sourceElement } from "./node_source.js";
 import { runPanel } from "./run_panel.js";
 import { statePanel } from "./state_panel.js";
 import { stepPanel } from "./step_panel.js";
 
 /** @import { Children } from "./elements.js" */
+/** @import { Notes } from "./notes.js" */
 /** @import { RunData } from "./run_data.js" */
 /** @typedef {"step" | "state" | "model" | "tools" | "run"} Tab */
 
@@ -25,11 +27,17 @@ export class Detail {
   /**
    * @param {string} prefix
    * @param {RunData} data
-   * @param {{ tab: (tab: Tab) => void, edge: (edge: string | null) => void, step: (index: number) => void, go: (index: number) => void }} chosen
+   * @param {Notes} notes
+   * @param {import("./source.js").Source["code"]} code
+   * @param {{ tab: (tab: Tab) => void, edge: (edge: string | null) => void, step: (index: number) => void, go: (index: number, seq?: number) => void }} chosen
    */
-  constructor(prefix, data, chosen) {
+  constructor(prefix, data, notes, code, chosen) {
     this.prefix = prefix;
     this.data = data;
+    this.notes = notes;
+    this.code = code;
+    /** @type {Map<string, import("./types.js").NodeSource>} */
+    this.sources = new Map();
     this.chosen = chosen;
     this.panel = byId(prefix + "-panel");
     /** @type {import("./state_panel.js").Way} */
@@ -75,10 +83,11 @@ export class Detail {
    */
   renew(look) {
     const { panel } = this, { scrollTop } = panel;
-    const open = [...panel.querySelectorAll("details")].map((one) => one.open);
+    const open = [...panel.querySelectorAll("details")].map((one) => one.open), focused = document.activeElement;
     this.show(look);
     panel.querySelectorAll("details").forEach((one, at) => { one.open = open[at] ?? one.open; });
     panel.scrollTop = scrollTop;
+    if (focused instanceof HTMLElement && panel.contains(focused)) focused.focus({ preventScroll: true });
   }
 
   /** The button that begins a new run at the step. @param {Look} look @returns {Children} */
@@ -90,12 +99,13 @@ export class Detail {
   /** @param {Look} look @returns {Children[]} */
   parts({ tab, index, edge }) {
     const { data } = this;
-    if (tab === "run") return runPanel(data);
+    if (tab === "run") return [...runPanel(data), this.notes.panel(null)];
     if (tab === "step" && edge) return edgePanel(data, edge, { step: this.chosen.step, close: () => this.chosen.edge(null) });
     if (!data.steps[index]) return [empty("No step had begun.")];
     if (tab === "state") return statePanel(data, index, this.way, { name: this.prefix + "-way", choose: (way) => { this.way = way; this.show(this.look); } });
-    if (tab === "model") return modelPanel(data, index);
+    if (tab === "model") return modelPanel(data, index, (seq) => this.chosen.go(index, seq));
     if (tab === "tools") return toolsPanel(data, index);
-    return stepPanel(data, index, this.chosen.edge);
+    const step = data.steps[index], { code } = this, source = code && data.run.kinds[step.part] === "function" ? sourceElement(step, code, this.sources) : null;
+    return [...stepPanel(data, index, this.chosen.edge), source, data.ended(index) === null ? null : this.notes.panel(data.ended(index))];
   }
 }

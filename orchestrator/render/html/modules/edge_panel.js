@@ -1,7 +1,7 @@
 // An edge of the picture: when it was taken and why, and when it was not.
 import { empty, make } from "./elements.js";
 import { guardOf } from "./step_panel.js";
-import { counted, lasting, number, visible } from "./texts.js";
+import { counted, number, visible } from "./texts.js";
 
 /** @import { Children } from "./elements.js" */
 /** @import { RunData } from "./run_data.js" */
@@ -33,7 +33,7 @@ function steps(data, found, edge, choose) {
     const step = data.steps[index];
     return make("li", {},
       make("button", { type: "button", class: "link", onclick: () => choose(index) }, "step " + number(index + 1), " ", make("span", { class: "data" }, visible(step.name.slice(0, 2).join(" ")))),
-      make("span", { class: "note" }, " at " + lasting((step.t[1] ?? data.span) / 1000) + ", record " + step.seq), guardOf(data, step, edge),
+      make("span", { class: "note" }, " at " + data.clock(step.t[1] ?? data.span) + ", record " + step.seq), guardOf(data, step, edge),
       step.went ? make("div", { class: "data why" }, visible(step.went)) : null);
   });
   return [make("ul", { class: "edges" }, shown), found.length > MOST ? empty(number(found.length - MOST) + " more") : null];

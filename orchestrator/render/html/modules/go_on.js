@@ -12,7 +12,7 @@ import { visible } from "./texts.js";
  * @typedef {object} Point
  * @property {number} seq
  * @property {string} name
- * @property {"" | "result" | "answer"} change  What of it can be replaced, beside the state.
+ * @property {"" | "result" | "answer" | "request"} change  What of it can be replaced, beside the state.
  */
 
 const WAITS = ["timer", "event"];
@@ -33,6 +33,7 @@ export function pointsOf(data, index) {
   };
   if (!step) return [{ seq: Math.max(1, data.head - (run.status === "completed" ? 1 : 0)), name: "the newest record", change: "" }];
   add(step.began, "before " + what + " ran");
+  for (const call of step.calls ?? []) if (call.kind === "model" && !call.inside) add(call.seq, "another request to the model", "request");
   for (const call of step.calls ?? []) if (call.settled) add(call.settled, "another result of " + named(call), "result");
   for (const asked of step.asked ?? []) if (asked.answered && !WAITS.includes(asked.kind)) add(asked.answered, "another answer", "answer");
   const over = run.status === "completed" && step.seq === (run.of ?? data.head) - 1; // nothing runs behind it
@@ -62,6 +63,7 @@ function quoted(text) { return /^[\w.:+,=-]+$/.test(text) && !text.startsWith("-
 const OPTIONS = {
   "": [["--set 'FIELD=JSON'", "another value of a field"]],
   result: [["--result JSON", "another result of this call"], ["--set 'FIELD=JSON'", "another value of a field"]],
+  request: [["--request FILE", "another request: JSON with messages and options"], ["--no-pause", "go on behind this step"]],
   answer: [["--answer JSON", "another answer: approve, deny, or JSON"], ["--set 'FIELD=JSON'", "another value of a field"]],
 };
 

@@ -7,7 +7,7 @@ import { TABS } from "./detail.js";
 /** @type {[string, string][]} */
 const KEYS = [
   ["↓ ↑ or j k", "next, previous step"], ["← →", "next, previous record; in the list close, open"], ["Home End", "begin, end"], ["space", "play, pause"],
-  ["x X", "fold the step, fold all"], ["1 – 5", "step, state, model, tools, run"], ["f", "follow a run that goes on"], ["o", "go on from this step in a new run"],
+  ["x X", "fold the step, fold all"], ["1 – 5", "step, state, model, tools, run"], ["f", "follow a run that goes on"], ["o", "go on from this step in a new run"], ["t", "graph, transcript"],
   ["+ − 0", "a shorter, a longer part of the time; all of it"],
   ["/", "search; Enter goes to the next found"], ["Esc", "end the search, leave an edge"], ["?", "this"],
 ];
@@ -43,7 +43,7 @@ function inSearch(event, view) {
 
 /** @param {KeyboardEvent} event @param {RunView} view @param {HTMLDialogElement} help @param {HTMLElement} target */
 function everywhere(event, view, help, target) {
-  const scrolls = target.matches("pre, .panel, .diff, .canvas, .wide, .text, .id"), pressed = target.matches("button, summary, a, input"), tree = target === view.box;
+  const scrolls = target.matches("pre, .panel, .diff, .canvas, .talk, .wide, .text, .id"), pressed = target.matches("button, summary, a, input"), tree = target === view.box;
   const moves = scrolls || target.matches("input[type=range]") ? {} : {
     ArrowDown: () => view.step(1), ArrowUp: () => view.step(-1), PageDown: () => view.step(10), PageUp: () => view.step(-10),
     ArrowRight: () => (tree ? view.turn(true) : view.go(view.seq + 1)), ArrowLeft: () => (tree ? view.turn(false) : view.go(view.seq - 1)),
@@ -54,7 +54,7 @@ function everywhere(event, view, help, target) {
   const acts = {
     ...moves, ...tabs, j: () => view.step(1), k: () => view.step(-1), x: () => twist(view), X: () => view.foldAll(),
     " ": pressed || scrolls ? undefined : () => view.play(), "/": () => view.filters.search.focus(), "?": () => help.showModal(),
-    f: () => view.at("follow").click(), o: () => view.goOn.open(view.index), "+": () => view.list.zoom(2), "=": () => view.list.zoom(2), "-": () => view.list.zoom(0.5), 0: () => view.list.zoom(0), Escape: view.edge ? () => view.pick(null) : undefined,
+    f: () => view.at("follow").click(), o: () => view.goOn.open(view.index), t: () => view.talk.look(view.talk.shown ? "graph" : "transcript"), "+": () => view.list.zoom(2), "=": () => view.list.zoom(2), "-": () => view.list.zoom(0.5), 0: () => view.list.zoom(0), Escape: view.edge ? () => view.pick(null) : undefined,
   };
   return acts[event.key] ?? null;
 }

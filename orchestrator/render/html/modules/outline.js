@@ -1,6 +1,7 @@
 // Which rows a list of steps has: the steps as a tree of subgraphs, maps and attempts, or in a line if they are sorted
 // or filtered. There are no elements here.
 import { everything, traitsOf } from "./choice.js";
+import { wordsOf } from "./search_marks.js";
 import { tokens } from "./texts.js";
 
 /** @import { Choice, Trait } from "./choice.js" */
@@ -176,7 +177,7 @@ export class Outline {
    */
   choose(choice) {
     this.choice = choice;
-    const words = choice.text.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = wordsOf(choice.text);
     const { steps, run } = this.data;
     const found = steps.map((_, index) => index).filter((index) => {
       const step = steps[index];

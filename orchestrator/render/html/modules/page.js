@@ -46,14 +46,18 @@ export class RunPage {
     this.alone(() => this.views.forEach((view, at) => {
       const visit = read(address, at ? "b." : "");
       view.tab = visit.tab;
+      view.talk.look(visit.view, true);
       view.edge = visit.edge !== null && visit.edge in view.data.run.edges ? visit.edge : null;
       view.filter(visit.choice, true);
+      const late = view.data.behind && (visit.step !== null ? visit.step > view.data.steps.length : (visit.seq ?? 0) > view.data.head);
       if (visit.step !== null && visit.step <= view.data.steps.length) view.choose(visit.step - 1, true);
-      else if (visit.seq !== null) view.go(visit.seq, null, true);
+      else if (visit.seq !== null && !late) view.go(visit.seq, null, true);
       else if (at && this.together?.checked && address) this.join(view, this.views[0]);
-      else view.go(view.data.head, view.data.open(), true);
+      else view.go(view.data.head, view.data.foremost(), true);
       if (visit.step !== null || visit.seq !== null) view.follow(false);
-      view.goOn.arrive(view.index, visit.fork);
+      else if (visit.edge === null) view.seek(visit.choice.text);
+      if (late) view.wait(visit);
+      else view.goOn.arrive(view.index, visit.fork);
     }));
     if (/(^#|&)(b\.)?(step|seq)=/.test(address)) this.views[0].list.bringIntoView();
   }

@@ -8,6 +8,17 @@ import { lasting } from "./texts.js";
 /** @typedef {{ element: Element, title: Element | null }} Part */
 
 const REACH = "16", SIGN = "8";
+const LEAST = 9; // pixels of the smallest text of a picture that fits
+const STATES = ["running", "waiting", "failed", "queued", "interrupted"];
+/** Lines of a tooltip that are about the moment at which the picture was drawn. */
+const OF_MOMENT = /^(visited (once|\S+ times)|\S+ items done|took \S.*|running|waiting|failed|queued|interrupted)$/;
+const LOOKED_AT = 2000; // texts of a picture whose sizes are read
+
+/** The least factor of a picture that fits: its smallest text can be read, and what is larger is scrolled. @param {SVGSVGElement} svg */
+export function leastFactor(svg) {
+  const texts = [...svg.querySelectorAll("text, tspan")].slice(0, LOOKED_AT);
+  return Math.min(1, LEAST / Math.min(4 * LEAST, ...texts.map((one) => parseFloat(getComputedStyle(one).fontSize)).filter(Boolean)));
+}
 
 export class Picture {
   /**
@@ -41,6 +52,8 @@ export class Picture {
     this.marks = new Map();
     /** @type {number | null} */
     this.seq = null;
+    /** The least factor of each form. @type {Map<Form, number>} */
+    this.smallest = new Map();
     this.read();
     new ResizeObserver(() => { if (this.fitted) this.fit(); }).observe(canvas);
     this.fit();
@@ -70,6 +83,7 @@ export class Picture {
   redraw(text) {
     const { factor, fitted, seq, canvas } = this, { scrollLeft, scrollTop } = canvas;
     const made = new DOMParser().parseFromString(text, "text/html");
+    this.smallest.clear();
     canvas.replaceChildren(...[...made.querySelectorAll("svg.agent-graph")].map((svg) => document.adoptNode(svg)));
     this.read();
     for (const form of this.forms) form.svg.toggleAttribute("hidden", form !== this.form);
@@ -172,12 +186,14 @@ export class Picture {
     if (classes) element.classList.add(...classes.split(" "));
     for (const slot of /** @type {NodeListOf<SVGElement>} */ (element.querySelectorAll("[data-slot]")))
       if (slot.closest("[id]") === element) {
-        slot.textContent = texts?.[slot.dataset.slot ?? ""] ?? "";
+        const text = texts?.[slot.dataset.slot ?? ""] ?? "", behind = slot.dataset.slot === "times" && /\S$/.test(slot.previousSibling?.textContent ?? "");
+        slot.textContent = text && behind ? "\u00a0" + text : text; // a label and the number of times are two words
         if (slot.dataset.slot === "took") slot.setAttribute("dx", slot.textContent.startsWith("Σ") ? SIGN : "0"); // the sign takes no room of the edge
       }
     if (title instanceof SVGElement) {
-      title.dataset.own ??= (title.textContent ?? "").split("\n").slice(0, 8).join("\n");
-      title.textContent = texts?.told ? title.dataset.own + "\n" + texts.told : title.dataset.own;
+      title.dataset.own ??= (title.textContent ?? "").split("\n").slice(0, 8).filter((line, at) => !at || !OF_MOMENT.test(line)).join("\n");
+      const state = STATES.find((one) => element.classList.contains(one));
+      title.textContent = [title.dataset.own, state, texts?.told].filter(Boolean).join("\n");
     }
   }
 
@@ -240,9 +256,15 @@ export class Picture {
     this.here(this.part, this.ways, this.picked);
   }
 
+  least() {
+    let least = this.smallest.get(this.form);
+    if (least === undefined) this.smallest.set(this.form, (least = leastFactor(this.form.svg)));
+    return least;
+  }
+
   fit() {
     const [width, height] = this.size;
-    this.scale(Math.max(0.35, Math.min(1, (this.canvas.clientWidth - 4) / width, (this.canvas.clientHeight - 4) / height)));
+    this.scale(Math.max(this.least(), Math.min(1, (this.canvas.clientWidth - 4) / width, (this.canvas.clientHeight - 4) / height)));
     this.fitted = true;
   }
 

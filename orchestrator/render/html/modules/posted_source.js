@@ -9,6 +9,9 @@ export class PostedSource {
   /** @type {Action[]} */
   actions = [];
   forks = null;
+  code = null;
+  talk = null;
+  notes = { list: async () => this.document.notes ?? [] };
 
   /** @param {RunDocument} run */
   constructor(run) {

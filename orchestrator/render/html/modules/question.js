@@ -13,6 +13,7 @@ const ENDS = { timer: "the time came", event: "none came in time" };
  */
 export function questionElement(asked, calls = []) {
   const { answer, call } = asked;
+  const shown = Object.entries(asked.shown ?? {}).filter(([, value]) => value !== asked.prompt);
   const late = answer?.type === "deny" && asked.kind in ENDS;
   const ended = late ? ENDS[asked.kind] : answered(asked);
   const said = answer ? ended + (asked.by && !late ? " by " + visible(asked.by) : "") + " (record " + asked.answered + ")" : "open";
@@ -22,7 +23,7 @@ export function questionElement(asked, calls = []) {
     make("div", { class: "role" }, make("span", {}, title ?? (asked.kind in ENDS ? "waits for: " : "question: ") + asked.kind), make("span", {}, said)),
     make("div", { class: "text" }, visible(asked.prompt)),
     call && !repeats ? called(call, outcomes ? ["why"] : []) : null,
-    asked.shown ? make("div", { class: "shown beside" }, call ? make("div", { class: "name" }, "Shown with it") : null, fields(asked.shown)) : null,
+    shown.length ? make("div", { class: "shown beside" }, call ? make("div", { class: "name" }, "Shown with it") : null, fields(Object.fromEntries(shown))) : null,
     outcomes ? make("div", { class: "text" }, visible(answer ? outcomes[answer.value?.choice] ?? "" : Object.values(outcomes).join("\n"))) : null,
     answer && !late && !repeats && given !== undefined && given !== "" ? block(given) : null);
 }

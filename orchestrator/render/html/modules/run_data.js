@@ -1,9 +1,10 @@
 // A run's data, and what follows from it: states, moments, where a record belongs, which steps a search finds.
 import { patched } from "./differences.js";
 import { merge, StepNumbers } from "./run_growth.js";
+import { lasting } from "./texts.js";
 
 /** @import { Growth } from "./run_growth.js" */
-/** @import { RunChange, RunDocument, State, Step } from "./types.js" */
+/** @import { Call, RunChange, RunDocument, State, Step } from "./types.js" */
 
 const LIVE = ["waiting", "interrupted", "running", "queued"];
 
@@ -17,6 +18,8 @@ export class RunData {
   states = new Map();
   /** Record -> the step that it ended. @type {Map<number, number>} */
   bySeq = new Map();
+  /** Record of a call or a question -> its step. @type {Map<number, number>} */
+  within = new Map();
   /** The n-th step of its node in its branch -> step: the same in another run of the graph. @type {Map<string, number>} */
   named = new Map();
   /** @type {string[]} */
@@ -44,13 +47,16 @@ export class RunData {
     const { run } = this;
     this.steps = run.steps;
     this.head = run.head;
-    for (const found of [this.states, this.bySeq, this.named, this.counts, this.ofPart, this.live, this.edges]) found.clear();
+    for (const found of [this.states, this.bySeq, this.within, this.named, this.counts, this.ofPart, this.live, this.edges]) found.clear();
     this.names = [];
     this.texts = [];
     this.steps.forEach((_, index) => this.name(index));
     this.steps.forEach((_, index) => this.note(index));
     this.span = run.records.reduce((most, record) => Math.max(most, record[0]), 1);
   }
+
+  /** Whether the server has more records. */
+  get behind() { return (this.run.of ?? this.head) > this.head; }
 
   /** A step that is new. @param {number} index */
   name(index) {
@@ -67,6 +73,7 @@ export class RunData {
   note(index) {
     const step = this.steps[index];
     if (step.seq !== undefined) this.bySeq.set(step.seq, index);
+    for (const one of [...(step.calls ?? []), ...(step.asked ?? [])]) this.within.set(one.seq, index);
     if (LIVE.includes(step.status)) this.live.add(index);
     else this.live.delete(index);
     for (const edge of step.took ?? []) include(this.edge(edge).took, index);
@@ -158,6 +165,12 @@ export class RunData {
   /** @param {number} seq */
   time(seq) { return this.record(seq)[0]; }
 
+  /** A moment in words: how long after the beginning of the run, or of the fork. @param {number} time  Milliseconds. */
+  clock(time) {
+    const { forked = 0 } = this.run;
+    return time < forked ? "before the fork" : lasting((time - forked) / 1000);
+  }
+
   /** @param {number} seq */
   type(seq) { return this.run.types[this.record(seq)[1]]; }
 
@@ -189,10 +202,36 @@ export class RunData {
   }
 
   /**
+   * The step that a failed run failed at, innermost.
+   * @returns {number | null}
+   */
+  failed() {
+    const found = this.steps.flatMap((step, index) => (step.status === "failed" ? [index] : []));
+    const same = found.filter((index) => this.steps[index].error === this.run.error), known = same.length ? same : found;
+    const around = new Set(known.map((index) => this.steps[index].up));
+    return known.findLast((index) => !around.has(index)) ?? null;
+  }
+
+  /**
+   * The step that a reader of the run wants to see first: the one that waits or works, or the one that failed.
+   * @returns {number | null}
+   */
+  foremost() { return this.open() ?? (this.run.status === "failed" ? this.failed() : null); }
+
+  /**
    * The record at which a step is looked at: the one that ended it, else the newest.
    * @param {number} index
    */
   seqOf(index) { return this.steps[index].seq ?? this.head; }
+
+  /**
+   * The number of the record in which a step was done or failed; null: it was not.
+   * @param {number} index
+   */
+  ended(index) {
+    const { seq } = this.steps[index];
+    return seq !== undefined && ["step_done", "step_failed"].includes(this.type(seq)) ? seq : null;
+  }
 
   /**
    * The place of a step that had this name before the run was read anew.
@@ -215,13 +254,30 @@ export class RunData {
     return Math.max(0, to - from) / 1000;
   }
 
+  /** The call that a record began. @param {number} seq @returns {Call | undefined} */
+  callOf(seq) { return (this.steps[this.within.get(seq) ?? -1]?.calls ?? []).find((one) => one.seq === seq); }
+
+  /** The messages of a request; null: one that the journal does not hold. @param {Call} call @returns {any[]} */
+  messagesOf(call) {
+    /** @type {string[][]} */
+    const parts = [];
+    let most = Infinity;
+    for (let at = /** @type {Call | undefined} */ (call); at && most > 0;) {
+      const { messages = [], behind: [seq, before] = [0, 0] } = at;
+      parts.push(messages.slice(0, Math.max(0, most - before)));
+      most = Math.min(most, before);
+      at = this.callOf(seq);
+    }
+    return parts.reverse().flat().map((name) => this.run.messages[name] ?? null);
+  }
+
   /**
    * Whether all words occur in a step, its calls or its prompts.
    * @param {number} index
    * @param {string[]} words
    */
   matches(index, words) {
-    this.texts[index] ??= searched(this.run, this.steps[index]);
+    this.texts[index] ??= searched(this, this.steps[index]);
     return words.every((word) => this.texts[index].includes(word));
   }
 }
@@ -233,9 +289,13 @@ function include(list, index) {
   if (list[at - 1] !== index) list.splice(at, 0, index);
 }
 
-/** @param {RunDocument} run @param {Step} step */
-function searched(run, step) {
-  const said = [JSON.stringify(step)];
-  for (const call of step.calls ?? []) for (const name of call.messages ?? []) said.push(JSON.stringify(run.messages[name] ?? ""));
+/** What a search looks at: times, numbers of records and digests are none of it. @param {RunData} data @param {Step} step */
+function searched(data, step) {
+  const { t, began, seq, work, waits, base, up, depth, map, part, usage, calls = [], asked = [], ...rest } = step;
+  const said = [JSON.stringify(rest), ...asked.map(({ seq, answered, ...one }) => JSON.stringify(one))];
+  for (const one of calls) {
+    const { t, seq, settled, messages, behind, offer, usage, ...call } = one;
+    said.push(JSON.stringify(call), ...data.messagesOf(one).map((message) => JSON.stringify(message ?? "")));
+  }
   return said.join("\n").toLowerCase();
 }

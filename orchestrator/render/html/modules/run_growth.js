@@ -63,6 +63,7 @@ export function merge(run, numbers, change) {
   if ("output" in change) run.output = change.output;
   tail(run.records, change.records);
   tail(run.whole, change.whole_states);
+  tail(run.talk, change.talk);
   tail(run.idle, change.idle);
   Object.assign(run.messages, change.messages);
   Object.assign(run.offers, change.offers);

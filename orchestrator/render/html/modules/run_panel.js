@@ -2,6 +2,7 @@
 import { block, make } from "./elements.js";
 import { fieldList } from "./state_panel.js";
 import { lasting, money, number, visible } from "./texts.js";
+import { tracebackElement } from "./traceback.js";
 
 /** @import { Children } from "./elements.js" */
 /** @import { RunData } from "./run_data.js" */
@@ -12,7 +13,7 @@ const HEAD = ["node", "steps", "summed", "elapsed", "calls", "tokens in", "out",
 export function runPanel(data) {
   const { run } = data;
   return [
-    run.error ? make("p", { class: "bad data" }, visible(run.error)) : null,
+    run.error ? make("p", { class: "bad data" }, visible(run.error)) : null, tracebackElement(run.trace),
     run.waiting.map((question) => make("p", { class: "said data" }, "waits: " + visible(question))),
     make("h3", {}, "By node"), make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "By node" }, nodeTable(data)),
     make("p", { class: "note" }, "Summed: the working times of all steps added up. Elapsed: from the first beginning to the last end."),

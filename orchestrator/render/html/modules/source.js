@@ -1,14 +1,14 @@
 // Where a page gets its run from. A mailed page has its run in itself; a live page asks a server.
 
 /** @import { Point } from "./go_on.js" */
-/** @import { RunChange, RunDocument } from "./types.js" */
+/** @import { Entry, NodeSource, NoteSource, RunChange, RunDocument, Step } from "./types.js" */
 
 /**
  * One thing that a reader can do to a run, as a button. A frozen page has none.
  * @typedef {object} Action
  * @property {string} name  The text of the button.
  * @property {string} [title]
- * @property {(run: RunDocument) => boolean} offered  Whether the run, as it is now, can be told so.
+ * @property {(run: RunDocument) => boolean} offered  Whether it can be done to the run as it is now.
  * @property {() => Promise<void>} act  Rejects with an error whose message a reader understands.
  */
 
@@ -32,6 +32,10 @@
  * @property {boolean} live  Whether the run can still change.
  * @property {Action[]} actions
  * @property {Forks | null} forks  null: a fork cannot be made from here.
+ * @property {((step: Step) => Promise<NodeSource>) | null} code  The source of the function behind a step; null: it is not shown.
+ * @property {((before: number) => Promise<{ count: number, entries: Entry[] }>) | null} talk  The entries of the transcript
+ *   before a number, 0: the newest, also of records that the page has not got yet; null: it has all.
+ * @property {NoteSource | null} notes  null: the page shows none.
  */
 
 /**
@@ -43,9 +47,15 @@ export class FrozenSource {
   /** @type {Action[]} */
   actions = [];
   forks = null;
+  code = null;
+  talk = null;
 
   /** @param {RunDocument} run */
-  constructor(run) { this.document = run; }
+  constructor(run) {
+    this.document = run;
+    /** @type {NoteSource} */
+    this.notes = { list: async () => run.notes ?? [] };
+  }
 
   async run() { return this.document; }
 

@@ -93,7 +93,7 @@ export class StepList {
     this.scale.classList.toggle("pointed", at !== null);
     if (at === null) return;
     this.box.style.setProperty("--cursor", 100 * at + "%");
-    this.cursor.textContent = lasting(this.axis.time(100 * at) / 1000);
+    this.cursor.textContent = this.outline.data.clock(this.axis.time(100 * at));
     this.cursor.style.left = Math.min(Math.max(100 * at, 8), 92) + "%";
   }
 
@@ -123,7 +123,7 @@ export class StepList {
     this.squeezed = squeezed;
     const { part } = this;
     this.axis = new TimeAxis(this.outline.data, squeezed, part.to > 0.9999 ? { from: part.from, to: 1 } : part);
-    const [first, last] = [0, 100].map((at) => make("span", {}, part === WHOLE && !at ? "0" : lasting(this.axis.time(at) / 1000)));
+    const [first, last] = [0, 100].map((at) => make("span", {}, part === WHOLE && !at ? "0" : this.outline.data.clock(this.axis.time(at))));
     last.style.right = "0";
     this.scale.replaceChildren(first, last, this.cursor);
     for (const [from, to] of this.axis.cuts) {

@@ -4,6 +4,7 @@ import { questionElement } from "./question.js";
 import { replacedPanel } from "./replaced.js";
 import { looksOf, sign, WAITS } from "./step_look.js";
 import { counted, lasting, spent, visible } from "./texts.js";
+import { tracebackElement } from "./traceback.js";
 
 /** @import { Children } from "./elements.js" */
 /** @import { RunData } from "./run_data.js" */
@@ -22,8 +23,8 @@ export function stepPanel(data, index, pick) {
   const map = step.map ? run.maps[step.map[0]] : null;
   return [
     make("h2", {}, sign(looksOf(step)), " ", make("span", { class: "data" }, visible(what)), about ? make("span", { class: "about data" }, " " + visible(about)) : null, " ", make("span", { class: "pill " + looksOf(step) }, stateOf(step))),
-    step.error ? make("p", { class: "bad data" }, visible(step.error)) : null,
-    (step.retries ?? []).map(([attempt, error]) => make("p", { class: "bad data" }, "Attempt " + attempt + ": " + visible(error))),
+    step.error ? make("p", { class: "bad data" }, visible(step.error)) : null, tracebackElement(step.trace),
+    (step.retries ?? []).map(([attempt, error, trace]) => [make("p", { class: "bad data" }, "Attempt " + attempt + ": " + visible(error)), tracebackElement(trace)]),
     (step.asked ?? []).map((asked) => questionElement(asked)),
     make("h3", {}, "Why here?"),
     make("p", { class: "said data" }, visible(step.came)),

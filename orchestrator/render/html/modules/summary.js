@@ -2,10 +2,11 @@
 import { byId, make, present } from "./elements.js";
 import { questionElement } from "./question.js";
 import { lasting, money, number, pretty, spent, tokens, visible } from "./texts.js";
+import { placeElement } from "./traceback.js";
 
 /** @import { RunData } from "./run_data.js" */
-/** @import { Asked, RunDocument } from "./types.js" */
-/** @typedef {{ name: string, kind: string, text: string, asked?: Asked, step?: number }} Card */
+/** @import { Asked, RunDocument, Trace } from "./types.js" */
+/** @typedef {{ name: string, kind: string, text: string, asked?: Asked, step?: number, trace?: Trace | null }} Card */
 
 const STATUSES = ["running", "paused", "interrupted", "completed", "failed", "cancelled", "exhausted"];
 
@@ -25,23 +26,23 @@ export class Summary {
     this.facts = new Map();
   }
 
-  /** @param {RunData} data */
-  show(data) {
+  /** @param {RunData} data @param {string | null} notes  How many notes there are. */
+  show(data, notes = null) {
     const { run } = data;
     const pill = byId(this.prefix + "-status");
-    write(pill, run.status);
-    pill.className = "pill " + (STATUSES.includes(run.status) ? run.status : "");
+    write(pill, shownStatus(run));
+    pill.className = "pill " + (shownStatus(run) === "diverged" ? "exhausted" : STATUSES.includes(run.status) ? run.status : "");
     write(byId(this.prefix + "-why"), visible(run.error ? run.why.replace(": " + run.error, "") : run.why) + (run.driver ? ". Driven by " + visible(run.driver) : ""));
-    this.showFacts(data);
+    this.showFacts(data, notes);
     const cards = [question(run), ...outcomes(data)].filter((card) => card !== null);
     const said = JSON.stringify(cards);
     if (said !== this.cards) byId(this.prefix + "-cards").replaceChildren(...cards.map((card) => this.card(card)));
     this.cards = said;
   }
 
-  /** @param {RunData} data */
-  showFacts(data) {
-    const found = facts(data), box = byId(this.prefix + "-facts");
+  /** @param {RunData} data @param {string | null} notes */
+  showFacts(data, notes) {
+    const found = facts(data, notes), box = byId(this.prefix + "-facts");
     const rows = found.map(([name, value, title]) => {
       let row = this.facts.get(name);
       if (!row) this.facts.set(name, (row = make("div", {}, make("dt", {}, name), make("dd"))));
@@ -53,11 +54,11 @@ export class Summary {
   }
 
   /** @param {Card} card */
-  card({ name, kind, text, asked, step }) {
+  card({ name, kind, text, asked, step, trace }) {
     const go = step === undefined ? null : make("button", { type: "button", class: "link", onclick: () => this.choose(step) }, "Show the step");
     // Of an open question everything is shown, each part in its place: a text of several lines would pass for others.
     const [body, more] = asked ? [[make("div", { class: "question" }, questionElement(asked)), text], null] : this.folded(name, text);
-    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body);
+    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body, placeElement(trace));
   }
 
   /** A text of which the first lines are shown, and the button that shows all. @param {string} name @param {string} text */
@@ -82,8 +83,12 @@ function write(element, text) { if (element.textContent !== text) element.textCo
 
 /** @param {RunDocument} run @returns {Card | null} */
 function question(run) {
-  return run.question === null || run.question === undefined ? null : { name: "Question", kind: "asked", text: short(run.question) };
+  const text = run.question === null || run.question === undefined ? "" : short(run.question);
+  return text ? { name: "Question", kind: "asked", text } : null; // a chat may begin without one
 }
+
+/** The status in words: a replay that ended where it diverged was not cancelled. @param {RunData["run"]} run */
+const shownStatus = (run) => (run.ended_diverged && run.status === "cancelled" ? "diverged" : run.status);
 
 /** What came of the run: open questions, an error, an answer. @param {RunData} data @returns {Card[]} */
 function outcomes(data) {
@@ -93,11 +98,10 @@ function outcomes(data) {
     const { asked, index } = open[0], more = open.length > 1 ? "… and " + number(open.length - 1) + " more" : "";
     return [{ name: asked.kind === "timer" || asked.kind === "event" ? "Waits" : "Waits for an answer", kind: "open", text: more, asked, step: index }];
   }
-  const last = data.steps.findLastIndex((step) => step.status === "failed");
   /** @type {Card[]} */
-  const found = run.error ? [{ name: "Error", kind: "failed", text: run.error, step: last < 0 ? undefined : last }] : [];
+  const found = run.error ? [{ name: "Error", kind: "failed", text: run.error, step: data.failed() ?? undefined, trace: run.trace }] : [];
   if (run.output !== null && run.output !== undefined) found.push({ name: "Answer", kind: "answer", text: short(run.output) });
-  return found.length ? found : [{ name: "No answer", kind: "none", text: "The run is " + run.status + "." }];
+  return found.length ? found : [{ name: "No answer", kind: "none", text: shownStatus(run) === "diverged" ? "The replay ended where live calls would follow." : "The run is " + run.status + "." }];
 }
 
 /** A text as it is; of one field its value. @param {any} value @returns {string} */
@@ -107,19 +111,22 @@ function short(value) {
   return pretty(value);
 }
 
-/** Amounts, each against its limit if there is one. @param {RunData} data @returns {[string, string, string?][]} */
-function facts(data) {
+/** Amounts, each against its limit if there is one. @param {RunData} data @param {string | null} notes @returns {[string, string, string?][]} */
+function facts(data, notes) {
   const { run } = data, { limits, usage } = run;
   const of = (/** @type {string} */ shown, /** @type {string} */ name, /** @type {(value: number) => string} */ say = number) =>
     (limits[name] === undefined ? shown : shown + " / " + say(limits[name]));
-  const waited = run.idle.reduce((sum, [from, to]) => sum + to - from, 0) / 1000;
+  const began = run.forked ?? 0, span = Math.max(0, data.span - began) / 1000; // what a fork inherited was before it
+  const waited = run.idle.reduce((sum, [from, to]) => sum + Math.max(0, to - Math.max(from, began)), 0) / 1000;
   /** @type {[string, string, string?][]} */
   const found = [
     ["steps", of(number(run.counted), "steps"), "steps that ended"], ["calls", of(number(usage.calls), "calls"), "calls of models and tools"],
     ["tokens", of(number(tokens(usage)), "tokens"), spent({ ...usage, cost: 0, saved: 0 }) ?? ""], ["cached", usage.cached ? number(usage.cached) : "", "input tokens from the provider's cache"],
     ["cost", usage.cost || limits.cost !== undefined ? of(money(usage.cost), "cost", money) : ""], ["saved", usage.saved ? money(usage.saved) : "", "by the provider's cache"],
-    ["alive", limits.seconds !== undefined || data.span / 1000 > 1.2 * run.seconds + 0.1 ? of(lasting(run.seconds), "seconds", lasting) : "", "without pauses"], ["took", lasting(data.span / 1000), "from the first record to the last"],
-    ["idle", waited >= 0.5 ? lasting(waited) : ""], ["began", new Date(run.start * 1000).toLocaleString()],
+    ["alive", limits.seconds !== undefined || span > 1.2 * run.seconds + 0.1 ? of(lasting(run.seconds), "seconds", lasting) : "", "without pauses"], ["took", lasting(span), began ? "from the beginning of the fork to its last record" : "from the first record to the last"],
+    ["idle", waited >= 0.5 ? lasting(waited) : ""], ["began", new Date(run.start * 1000 + began).toLocaleString()],
+    ["tracebacks", run.traces_left_out ? number(run.traces_left_out) + " left out" : "", "of steps and calls; those of this page have 2,000,000 characters"],
+    ["notes", notes ?? "", "what people wrote about the run and its steps"],
   ];
   return found.filter(([, value]) => value);
 }

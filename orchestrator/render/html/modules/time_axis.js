@@ -1,4 +1,5 @@
 // From a moment of a run to a place on a bar. Times in which nothing worked can be left out, and a part can be looked at.
+// That of a fork begins where the fork did: what it took over from its parent stands at the beginning.
 
 /** @import { RunData } from "./run_data.js" */
 /** @typedef {{ from: number, to: number }} Part  Of the length of the axis, from 0 to 1. */
@@ -15,13 +16,14 @@ export class TimeAxis {
    */
   constructor(data, squeezed, part = WHOLE) {
     this.span = data.span;
+    this.start = Math.min(data.run.forked ?? 0, this.span);
     this.part = part;
     /** Idle times that are left out, and the width that they keep. @type {[number, number, number][]} */
     this.cuts = [];
     if (squeezed) {
-      const idle = data.run.idle.filter(([from, to]) => to > from);
+      const idle = data.run.idle.map(([from, to]) => [Math.max(from, this.start), to]).filter(([from, to]) => to > from);
       const total = idle.reduce((sum, [from, to]) => sum + to - from, 0);
-      const width = Math.max(1, (this.span - total) / 40);
+      const width = Math.max(1, (this.span - this.start - total) / 40);
       for (const [from, to] of idle) if (to - from > Math.max(width, 30)) this.cuts.push([from, to, width]);
     }
     this.length = Math.max(1, this.place(this.span));
@@ -34,7 +36,7 @@ export class TimeAxis {
       if (time <= from) break;
       less += time >= to ? to - from - width : (time - from) * (1 - width / (to - from));
     }
-    return time - less;
+    return Math.max(0, time - this.start - less);
   }
 
   /** @param {number} time */
@@ -48,12 +50,12 @@ export class TimeAxis {
     const { from, to } = this.part, place = this.length * (from + (percent / 100) * (to - from));
     let more = 0;
     for (const [begin, end, width] of this.cuts) {
-      const at = begin - more;
+      const at = begin - this.start - more;
       if (place <= at) break;
       if (place < at + width) return begin + ((place - at) * (end - begin)) / width;
       more += end - begin - width;
     }
-    return Math.max(0, Math.min(this.span, place + more));
+    return Math.max(this.start, Math.min(this.span, this.start + place + more));
   }
 }
 

@@ -7,6 +7,12 @@ export {};
 /** @typedef {Record<string, [string, any, ...any[]]>} Patch  Field -> how it changes (`=`, `+`, `~`) and what. */
 
 /**
+ * A traceback: the user's line that is nearest to the error, and its lines, those of libraries apart.
+ * `left_out`: the lines are not there, because those of other tracebacks are too many.
+ * @typedef {{ place: string, code: string, parts: [boolean, string][], left_out?: boolean }} Trace
+ */
+
+/**
  * A call of a model, a tool or a function.
  * @typedef {object} Call
  * @property {string} kind
@@ -15,7 +21,8 @@ export {};
  * @property {string} [effect]
  * @property {[number, number | null]} t  Milliseconds since the start of the run.
  * @property {string} [inside]
- * @property {string[]} [messages]  Digests.
+ * @property {string[]} [messages]  Digests; `RunData.messagesOf` has all of a request.
+ * @property {[number, number]} [behind]  They follow the messages of an earlier call: its record, and how many.
  * @property {string} [offer]
  * @property {any} [options]
  * @property {any} [args]
@@ -23,8 +30,11 @@ export {};
  * @property {boolean} [ok]
  * @property {boolean} [failed]
  * @property {any} [result]
+ * @property {boolean} [replaced]  Of a call of the run that was forked: another request was made in its place.
+ * @property {any} [instead]  Its reply there.
  * @property {string[]} [images]  Pictures of a tool's result, as data: addresses.
  * @property {string} [error]
+ * @property {Trace} [trace]
  * @property {number} [tries]
  * @property {boolean} [unknown]
  * @property {Usage} [usage]
@@ -71,7 +81,8 @@ export {};
  * @property {boolean} [cached]
  * @property {string} [unasked]
  * @property {string} [error]
- * @property {[number, string][]} [retries]
+ * @property {Trace} [trace]
+ * @property {[number, string, Trace | null][]} [retries]
  * @property {[string, number, number | null][]} [waits]
  * @property {Asked[]} [asked]
  * @property {Call[]} [calls]
@@ -92,6 +103,26 @@ export {};
  * @property {Record<string, string>} items
  */
 
+/** @typedef {["message" | "turn" | "tool" | "question" | "compaction", number, (string | number)?]} Said  An entry of the
+ *   transcript, its record, and the digest of its message or how many messages it replaced. */
+/** @typedef {{ number: number, said: Said, node: string, message?: any, call?: Call, asked?: Asked }} Entry  An entry of the
+ *   transcript with what is shown of it, from 1 on. */
+/** @typedef {{ file: string, line: number, text: string, same: boolean }} NodeSource  `line`: number of the first one. */
+
+/**
+ * What a person wrote about a run, or about the step that a record ended.
+ * @typedef {{ id: string, at: number, step?: number | null, text?: string, score?: number | null, name?: string, by?: string }} NoteData
+ */
+
+/**
+ * The notes of a run: those of a mailed page are in it, those of a live page are on the server.
+ * @typedef {object} NoteSource
+ * @property {() => Promise<NoteData[]>} list  Rejects if the reader may not see them.
+ * @property {(note: { step: number | null, text: string, score: number | null, name: string }) => Promise<NoteData>} [write]
+ *   Absent: none can be written. Rejects with an error whose message a reader understands.
+ * @property {(id: string) => Promise<void>} [remove]
+ */
+
 /** @typedef {[string, Record<string, string>?]} Mark  Classes, and texts by slot. */
 /** @typedef {[number, Record<string, Mark>]} Moment  A record, and the marks of the parts that it changed. */
 
@@ -101,10 +132,12 @@ export {};
  * @property {string} run
  * @property {string} graph
  * @property {string} status
+ * @property {boolean} [ended_diverged]  Whether it is a replay that ended where live calls would follow.
  * @property {string} why
  * @property {number} head  Number of the last record.
  * @property {number} [of]  Number of the last record that the server has: those behind `head` come later.
- * @property {number} start  Unix seconds.
+ * @property {number} start  Unix seconds of the first record: of a fork, that of its oldest ancestor.
+ * @property {number} [forked]  Of a fork: milliseconds from there to its own beginning.
  * @property {number} seconds
  * @property {number} counted
  * @property {Usage} usage
@@ -113,6 +146,9 @@ export {};
  * @property {any} question
  * @property {any} output
  * @property {string | null} error
+ * @property {Trace | null} trace  Of the error.
+ * @property {number} [traces_left_out]  Number of tracebacks of steps and calls of which only the place is there.
+ * @property {NoteData[]} [notes]  Of a mailed page.
  * @property {string[]} waiting
  * @property {Record<string, string>} labels
  * @property {string | null} archived  Where its records are, if they are in an archive.
@@ -127,6 +163,7 @@ export {};
  * @property {State[]} whole
  * @property {Record<string, any>} messages
  * @property {Record<string, any[]>} offers
+ * @property {Said[]} talk  The transcript.
  * @property {[number, number][]} idle
  * @property {{ classes: string[], start: Record<string, Mark>, moments: Moment[], end: boolean }} picture  `end`: whether
  *   the last moment is not of a record, but of a process that drives the run no more.
@@ -152,6 +189,7 @@ export {};
  * @property {[number, State[]]} whole_states
  * @property {Record<string, any>} messages
  * @property {Record<string, any[]>} offers
+ * @property {[number, Said[]]} talk
  * @property {[number, [number, number][]]} idle
  * @property {Moment[]} moments
  * @property {Moment | null} end

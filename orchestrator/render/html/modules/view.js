@@ -3,14 +3,17 @@ import { Detail } from "./detail.js";
 import { byId, make, present } from "./elements.js";
 import { Filters } from "./filters.js";
 import { GoOn } from "./go_on.js";
+import { Notes } from "./notes.js";
 import { Outline } from "./outline.js";
 import { Picture } from "./picture.js";
 import { RunData } from "./run_data.js";
+import { hitOf, SearchMarks, wordsOf } from "./search_marks.js";
 import { Splitters } from "./splitters.js";
 import { StepList } from "./step_list.js";
 import { Summary } from "./summary.js";
-import { lasting, number, visible } from "./texts.js";
+import { number, visible } from "./texts.js";
 import { TimeAxis } from "./time_axis.js";
+import { Transcript } from "./transcript.js";
 
 /** @import { Visit } from "./address.js" */
 /** @import { Tab } from "./detail.js" */
@@ -50,8 +53,15 @@ export class RunView {
     this.picture = new Picture(this.at("canvas"), prefix, this.data, { node: (part) => this.chooseNode(part), edge: (edge) => this.pick(edge) });
     this.list = new StepList(this.outline, this.at("rows"), this.at("scale"), { row: (row, twisted) => this.click(row, twisted), part: (whole) => this.zoomed(whole) });
     this.filters = new Filters(prefix, this.outline, (choice) => this.filter(choice));
-    this.detail = new Detail(prefix, this.data, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); }, go: (index) => this.goOn.open(index) });
+    this.notes = new Notes(source.notes, () => { this.detail.renew(this.detail.look); this.summary.show(this.data, this.notes.count); });
+    this.detail = new Detail(prefix, this.data, this.notes, source.code, { tab: (tab) => this.show(tab), edge: (edge) => this.pick(edge), step: (index) => { this.edge = null; this.choose(index); }, go: (index, seq) => this.goOn.open(index, seq) });
+    this.talk = new Transcript(prefix, this.data, source.talk?.bind(source) ?? null, { step: (index, seq) => this.find(index, seq), change: (index, seq) => this.goOn.open(index, seq), moved: () => this.moved(this) });
     this.goOn = new GoOn(this.data, source, () => this.moved(this));
+    this.marks = new SearchMarks([this.at("talk"), this.at("panel")]);
+    /** Words of the address that no step of what the page has so far contains. */
+    this.sought = "";
+    /** A step that the page does not have yet, and is gone to when it has. @type {Pick<Visit, "step" | "seq" | "fork"> | null} */
+    this.awaited = null;
     this.splitters = new Splitters(this.at("panes"));
     this.summary.show(this.data);
     this.listen();
@@ -75,7 +85,50 @@ export class RunView {
     this.index = index ?? this.data.stepAt(this.seq);
     if (this.index >= 0) this.outline.reveal(this.index);
     this.draw();
-    if (!quiet) { this.follow(this.seq === this.data.head && this.following); this.moved(this); }
+    if (!quiet) { this.sought = ""; this.awaited = null; this.follow(this.seq === this.data.head && this.following); this.moved(this); }
+  }
+
+  /** Go to the step of an entry of the transcript. @param {number} index  -1: the page does not have it yet. @param {number} seq */
+  find(index, seq) {
+    this.edge = null;
+    if (index >= 0) this.choose(index);
+    else this.wait({ step: null, seq, fork: null });
+    this.list.bringIntoView();
+  }
+
+  /** Go to a step as soon as the page has it. @param {NonNullable<RunView["awaited"]>} awaited */
+  wait(awaited) {
+    const { step, seq, fork } = awaited, { data } = this, there = step === null ? (seq ?? 0) <= data.head : step <= data.steps.length;
+    this.awaited = there || !data.behind ? null : awaited;
+    this.at("said").textContent = this.pending;
+    if (!there) return;
+    const index = step === null ? data.within.get(seq ?? 0) ?? null : step - 1;
+    this.follow(false);
+    if (index === null) this.go(seq ?? data.head, null, true);
+    else this.choose(index, true);
+    this.list.bringIntoView();
+    this.moved(this);
+    if (fork !== null) this.goOn.arrive(this.index, fork);
+  }
+
+  /** What the page waits for, in words. */
+  get pending() {
+    const { step = null, seq = null } = this.awaited ?? {};
+    return step !== null ? "Step " + number(step) + " is read …" : seq !== null ? "Record " + number(seq) + " is read …" : "";
+  }
+
+  /** Go to the first step with the words of a search, and show them there. @param {string} text */
+  seek(text) {
+    const { data } = this, complete = !data.behind, hit = hitOf(data, text, complete);
+    this.sought = hit || complete ? "" : text;
+    if (!hit) return;
+    if (!hit.whole) this.filter({ ...this.outline.choice, text: "" }, true); // no step has all of it
+    this.marks.look(hit.words);
+    this.tab = hit.tab;
+    this.edge = null;
+    this.follow(false);
+    this.choose(hit.index, true);
+    this.marks.reveal();
   }
 
   draw() {
@@ -89,11 +142,12 @@ export class RunView {
     this.slider.max = String(data.head);
     this.slider.value = String(seq);
     this.slider.setAttribute("aria-valuetext", "record " + seq + " of " + data.head + (step ? ", step " + (index + 1) + " of " + data.steps.length : ""));
-    this.at("moment").textContent = "record " + number(seq) + "/" + number(data.head) + " · " + data.type(seq) + " · " + lasting(data.time(seq) / 1000);
+    this.at("moment").textContent = "record " + number(seq) + "/" + number(data.head) + " · " + data.type(seq) + " · " + data.clock(data.time(seq));
     this.picture.show(seq);
     this.picture.here(step?.part ?? "", step?.took ?? [], this.edge);
     this.list.linked = new Set(this.edge ? data.edge(this.edge).took : []);
     this.list.show(index, seq, still);
+    this.talk.here(index, this.following);
   }
 
   /** @param {number | undefined} index @param {boolean} quiet */
@@ -158,6 +212,7 @@ export class RunView {
   /** @param {Choice} choice @param {boolean} quiet */
   filter(choice, quiet = false) {
     const count = this.outline.choose(choice);
+    this.marks.look(wordsOf(choice.text));
     this.filters.show(count);
     this.list.box.scrollTop = 0;
     this.list.drawAgain();
@@ -180,10 +235,11 @@ export class RunView {
     if (change.drawing) this.picture.redraw(change.drawing);
     if (!growth || growth.rewound || change.end) this.picture.rewind();
     this.picture.grow();
+    this.talk.grow(growth);
     this.filters.grow();
-    this.summary.show(data);
+    this.summary.show(data, this.notes.count);
     if (!waits && data.run.idle.length) this.idle();
-    const open = this.following ? data.open() ?? data.stepAt(data.head) : this.index;
+    const open = this.following ? data.foremost() ?? data.stepAt(data.head) : this.index;
     const same = open === this.index && this.tab !== "run" && !this.edge && growth !== null && !growth.shifted && !growth.touched.has(open);
     if (this.following) this.seq = data.head;
     this.index = open;
@@ -191,6 +247,8 @@ export class RunView {
     this.drawMoment(!this.following);
     if (!same) this.detail[open === moved(chosen) ? "renew" : "show"]({ tab: this.tab, index: open, edge: this.edge });
     this.offer();
+    if (this.sought) this.seek(this.sought);
+    if (this.awaited) this.wait(this.awaited);
   }
 
   /** Waiting can be left out where there is any. */
@@ -228,7 +286,7 @@ export class RunView {
   /** Do something that can fail, and show why it did. @param {() => Promise<void>} work */
   async tell(work) {
     const said = this.at("said");
-    try { await work(); said.textContent = ""; } catch (error) { said.textContent = visible(error instanceof Error ? error.message : error); }
+    try { await work(); said.textContent = this.pending; } catch (error) { said.textContent = visible(error instanceof Error ? error.message : error); }
   }
 
   // -- playing --------------------------------------------------------------------------------------------------
@@ -259,7 +317,7 @@ export class RunView {
   /** What is looked at. @returns {Visit} */
   get visit() {
     const named = this.index >= 0 && this.data.seqOf(this.index) === this.seq;
-    return { step: named ? this.index + 1 : null, seq: this.seq, tab: this.tab, edge: this.edge, choice: this.outline.choice, fork: this.goOn.seq };
+    return { step: named ? this.index + 1 : null, seq: this.seq, tab: this.tab, edge: this.edge, view: this.talk.view, choice: this.outline.choice, fork: this.goOn.seq };
   }
 
   listen() {
@@ -269,7 +327,7 @@ export class RunView {
     click("play", () => this.play());
     click("next", () => this.step(1));
     click("last", () => this.go(this.data.head));
-    click("follow", () => { this.follow(!this.following); if (this.following) this.go(this.data.head, this.data.open()); });
+    click("follow", () => { this.follow(!this.following); if (this.following) this.go(this.data.head, this.data.foremost()); });
     click("in", () => this.picture.zoom(1.25));
     click("out", () => this.picture.zoom(0.8));
     click("fit", () => this.picture.fit());

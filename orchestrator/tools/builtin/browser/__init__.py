@@ -33,6 +33,7 @@ class BrowserTool(Tool):
     """A tool that works in the browser of a toolbox, in which each run has its own context."""
 
     group = "browser"
+    untrusted = True
     action: ClassVar[str]
 
     def __init__(self, pool: Pool[BrowserSession], seconds: float) -> None:

@@ -24,6 +24,8 @@ from orchestrator.errors import ToolError
 from orchestrator.tools.builtin.terminal.supervised import SupervisedProcess
 
 LENGTH = struct.Struct(">I")
+READY = b"+"
+"""What the process sends when a connection has its context."""
 MOST = 64_000_000
 """Bytes of the longest message: a screenshot is in one."""
 PASSED_ON = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "FONTCONFIG_PATH", "FONTCONFIG_FILE")
@@ -98,7 +100,15 @@ class BrowserProcess:
             await self._begin()
         assert self._folder is not None
         try:
-            return await anyio.connect_unix(str(self._folder / "s"))
+            stream = await anyio.connect_unix(str(self._folder / "s"))
+            try:
+                await stream.receive(len(READY))  # one about to end accepts connections only
+            except BaseException:
+                await anyio.aclose_forcefully(stream)
+                raise
+            return stream
+        except (anyio.EndOfStream, anyio.BrokenResourceError) as error:
+            raise OSError("the connection ended") from error
         except OSError:
             raise
         except BaseException:  # cancelled: a process without a session would not end

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.errors import ToolError, install_command
-from orchestrator.tools.builtin.browser.browser_process import LENGTH, length_of, packed, unpacked
+from orchestrator.tools.builtin.browser.browser_process import LENGTH, READY, length_of, packed, unpacked
 from orchestrator.tools.builtin.web_fetch.guard import Guard, system_resolver
 
 if TYPE_CHECKING:
@@ -278,6 +278,7 @@ class Service:
                 shown=settings["shown"],
                 seconds=settings["seconds"],
             )
+            writer.write(READY)
             await self._converse(tabs, reader, writer)
         except (OSError, ValueError, asyncio.IncompleteReadError, Error):
             pass  # the connection or the browser ended, for any reason

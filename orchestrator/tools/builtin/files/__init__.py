@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Self
@@ -210,6 +210,23 @@ class Files(Toolbox):
             path: the file, relative.
         """
         return self._edits.undo(path, idempotency_key)
+
+    def forget_edits(self, keys: Collection[str]) -> int:
+        """Delete the edits of some calls from the history, with the contents of files that it keeps of them.
+
+        The files stay as they are. `executor.delete(run_id, also=[files.forget_edits])` gives the calls of a run.
+
+        Args:
+            keys: the idempotency keys of the calls.
+
+        Returns:
+            The number of deleted edits, which can no longer be undone.
+
+        Raises:
+            ToolError: the history is a link, or another process has held it for too long.
+            OSError: the history cannot be written.
+        """
+        return self._edits.forget(keys)
 
     # -- text for the model ------------------------------------------------------------------------------------------
 

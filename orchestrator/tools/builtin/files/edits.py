@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
@@ -142,6 +142,16 @@ class History:
     def forget(self, edit: Edit) -> None:
         """Remove an edit from the history."""
         self._place.remove(_name(edit))
+
+    def forget_keys(self, keys: Collection[str | None]) -> int:
+        """Remove the edits of some calls, given the digests of their keys, from the history; return their number."""
+        parts, count = {str(key)[:16] for key in keys}, 0
+        for name in self._names(None):
+            found = self._load(name) if name.rpartition(".")[2] in parts else None
+            if found is not None and found[0].key in keys:
+                self.forget(found[0])
+                count += 1
+        return count
 
     def shorten(self, path: str) -> None:
         """Delete old contents of a file. The records of its edits are kept."""
@@ -280,6 +290,14 @@ class Edits:
                 edit = Edit(name, kind, key_of(key), digest_of(before), digest_of(after), _mode(found), said)
                 self._write(place, parts[-1], (before, found), after, log, edit, _mode(found))
             return said
+
+    def forget(self, keys: Collection[str]) -> int:
+        """See `Files.forget_edits`."""
+        rules = self._rules
+        if not os.path.isdir(os.path.join(rules.root, OWN, "undo")):
+            return 0
+        with history(rules.root, self._lock, limit=rules.limit, descriptors=rules.descriptors) as log:
+            return log.forget_keys({key_of(key) for key in keys})
 
     def undo(self, path: str, key: str | None) -> str:
         """Undo the newest edit of a file that was not undone yet.

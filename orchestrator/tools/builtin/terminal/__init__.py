@@ -290,6 +290,7 @@ class Terminal(Tool):
         output_limit: int = 30_000,
         shell: str | None = None,
         shells: int = 16,
+        memory: int | None = None,
     ) -> None:
         """
         Args:
@@ -300,14 +301,15 @@ class Terminal(Tool):
             output_limit: bytes that are kept of a command's output; the middle of longer output is left out.
             shell: path of a POSIX shell; None: `bash`, or else `sh`.
             shells: number of runs that may have a shell at the same time; others wait until one is released.
+            memory: bytes of address space of each process (`ulimit -v`), not of all together; None: as this process.
 
         Raises:
             ValueError: a limit is not positive.
             TypeError: `env` is a string instead of a list.
         """
-        if not timeout > 0 or output_limit < 2:
-            raise ValueError("Terminal: timeout and output_limit must be positive numbers")
-        self._cwd, self._seconds = cwd, timeout
+        if not timeout > 0 or output_limit < 2 or (memory is not None and memory < 1024):
+            raise ValueError("Terminal: timeout, output_limit and memory must be positive numbers (memory: 1,024)")
+        self._memory, self._cwd, self._seconds = memory, cwd, timeout
         self._env = dict(env) if isinstance(env, Mapping) else texts("env", env)
         self._limit, self._program = output_limit, shell
         self.pool = Pool[Session](self._session, shells)
@@ -359,7 +361,10 @@ class Terminal(Tool):
         if not isinstance(given, Mapping):
             given = {name: os.environ[name] for name in given if name in os.environ}
         env = {**FIXED, **given}
-        return await Shell.start(_command(self._program, env), cwd=self._where(), env=env)
+        command = _command(self._program, env)
+        if self._memory is not None:
+            command = ["/bin/sh", "-c", 'ulimit -v "$0" && exec "$@"', str(self._memory // 1024), *command]
+        return await Shell.start(command, cwd=self._where(), env=env)
 
     def _where(self) -> str:
         return os.getcwd() if self._cwd is None else os.path.abspath(self._cwd)

@@ -56,6 +56,7 @@ class WebFetch(Tool):
 
     name = "web_fetch"
     risk: Risk = "write"
+    untrusted = True
     effect = "read"
     group = "web_fetch"
 

@@ -29,6 +29,7 @@ const NAMED = /^name:.*$/m; // the line with the name of the graph
 let checked = null; // of the text as it is, or as it was last
 let current = false; // whether it is of the text as it is
 let saved = begin.text;
+let made = begin.text; // what the draft is compared with when the page is opened again
 let leaving = false;
 /** Name of a file -> its digest as this page knows it. @type {Map<string, string>} */
 const files = new Map(begin.digest ? [[begin.graph, begin.digest]] : []);
@@ -91,7 +92,7 @@ function changed() {
 /** Keep the draft. */
 function keep() {
   clearTimeout(keeping);
-  if (!drafts.write(editor.text, begin.text)) say("The browser keeps no draft of this text: save it before you leave.");
+  if (!drafts.write(editor.text, made)) say("The browser keeps no draft of this text: save it before you leave.");
   byId("revert").hidden = editor.text === begin.text;
 }
 
@@ -205,6 +206,8 @@ async function saveIt(name = checked?.graph ?? GraphText.of(editor.text).names("
   const text = editor.text;
   const done = await save(name, text, begin.saves, files.get(name) ?? null);
   if (done.saved) saved = text;
+  if (done.saved && name === begin.graph) made = text;
+  if (done.saved) drafts.write(editor.text, made);
   if (done.digest) files.set(name, done.digest);
   if (done.taken && NAMED.test(text)) {
     const other = await anotherName(name, done.says);
@@ -253,6 +256,7 @@ async function learn() {
     const found = await call("/kinds");
     Object.assign(known, { kinds: found.kinds, common: found.common, tools: found.tools, models: found.models, joins: found.joins, words: found.words });
     parts.offer(found.kinds);
+    trial.risks = found.risks;
     trial.models = { ...(found.default_model ? { default: `${found.default_model} (that of the server)` } : {}), ...Object.fromEntries(found.models.filter((/** @type {string} */ one) => one !== "offline" && one !== "default").map((/** @type {string} */ one) => [one, one])) };
   } catch (error) {
     byId("kinds").replaceChildren(make("p", { class: "soft" }, error instanceof Problem ? error.message : "The server does not answer."));

@@ -29,6 +29,7 @@ const SCREENS = [
   { name: "Workers", about: "go to", act: go("/workers") },
   { name: "Graphs", about: "go to", act: go("/graphs") },
   { name: "Costs", about: "go to", act: go("/costs") },
+  { name: "Evaluations", about: "go to", act: go("/evaluations") },
   { name: "Parked runs", about: "go to", act: go("/workers#parked") },
   { name: "Runs that failed", about: "go to", act: go("/runs?status=failed") },
   { name: "Runs that wait for an answer", about: "go to", act: go("/runs?waiting=true") },

@@ -7,7 +7,9 @@ import { ArgumentForm } from "./argument_form.js";
 import { answerPart, UNCHANGED } from "./fork_answer.js";
 import { make } from "./elements.js";
 import { effectList, effectSum } from "./fork_effects.js";
+import { requestPart } from "./fork_request.js";
 import { differences } from "./modules/differences.js";
+import { modelChoice, usedParts } from "./run_options.js";
 
 /** @import { Point } from "./modules/go_on.js" */
 /** @import { Part } from "./fork_answer.js" */
@@ -79,6 +81,7 @@ class ForkForm {
   fill(found) {
     this.found = found;
     if (found.answer) this.parts.push(answerPart(found.answer));
+    if (found.request) this.parts.push(requestPart(found.request));
     if (found.result) this.parts.push(resultPart(found.result));
     this.states = found.branches.map((/** @type {any} */ one) => statePart(one));
     this.stateBox = make("div");
@@ -87,7 +90,9 @@ class ForkForm {
     this.version = /** @type {HTMLInputElement} */ (make("input", { type: "checkbox", "data-field": "graph" }));
     this.id = /** @type {HTMLInputElement} */ (make("input", { type: "text", "data-field": "run_id", "aria-label": "Id", placeholder: "made by the server", spellcheck: "false", autocomplete: "off" }));
     this.labels = /** @type {HTMLTextAreaElement} */ (make("textarea", { "data-field": "labels", "aria-label": "Labels", rows: 2, placeholder: "name=value, one on a line", spellcheck: "false" }));
-    this.faults = Object.fromEntries(["state", "graph", "run_id", "labels", ""].map((name) => [name, make("p", { class: "fault", role: "alert" })]));
+    this.model = modelChoice({ parts: found.parts }, true);
+    const uses = usedParts(found.parts);
+    this.faults = Object.fromEntries(["state", "graph", "model", "run_id", "labels", ""].map((name) => [name, make("p", { class: "fault", role: "alert" })]));
     this.lines = make("div", { class: "diff", tabindex: 0 });
     this.changes = /** @type {HTMLDetailsElement} */ (make("details", { class: "changes", hidden: true, open: true }, make("summary", {}, "Difference to the run"), this.lines));
     this.effects = make("section", { class: "effects", "aria-label": "What the fork does", "aria-live": "polite" });
@@ -104,7 +109,9 @@ class ForkForm {
       make("details", { class: "more" }, make("summary", {}, "Id and labels"), make("dl", { class: "arguments form" },
         make("div", {}, make("dt", {}, "Id"), make("dd", {}, this.id, this.faults.run_id)),
         make("div", {}, make("dt", {}, "Labels"), make("dd", {}, this.labels, inherited ? make("p", { class: "soft" }, `Beside those of the run: ${inherited}`) : null, this.faults.labels))))),
-      make("div", { class: "then" }, this.changes, this.effects),
+      make("div", { class: "then" }, this.changes, this.effects,
+        uses ? make("fieldset", {}, make("legend", {}, "Model and tools"), uses, make("p", { class: "soft" }, "They are those of this server."),
+          this.model ? make("label", {}, "Model of the fork ", this.model.element) : null, this.faults.model) : null),
       this.faults[""],
       make("div", { class: "acts" }, this.button, make("button", { type: "button", onclick: () => this.how.close() }, "Back"), this.sum),
     );
@@ -138,6 +145,7 @@ class ForkForm {
     }
     if (texts.update && found.branches[this.branch].path !== null) body.branch = found.branches[this.branch].path;
     if (this.version?.checked) body.graph = found.graph;
+    if (this.model?.value()) body.model = this.model.value();
     if (this.id?.value.trim()) body.run_id = this.id.value.trim();
     const labels = labelsOf(this.labels?.value ?? "");
     this.faulty("labels", labels === null ? "Each line has to be name=value." : "");
@@ -180,7 +188,8 @@ class ForkForm {
     this.asking?.abort();
     try {
       const made = await call(this.path, { method: "POST", body: read.body, texts: read.texts });
-      location.assign(`${root}/runs/${encodeURIComponent(made.run_id)}`);
+      const view = "request" in read.texts ? "#view=transcript" : ""; // where both replies stand beside each other
+      location.assign(`${root}/runs/${encodeURIComponent(made.run_id)}${view}`);
     } catch (error) {
       this.blame(error, true);
     }
@@ -234,7 +243,9 @@ function placeOf(error) {
   if (kind === "invalid-update") return "update";
   if (kind === "invalid-answer" || kind === "question-unknown") return "answer";
   if (kind === "run-exists") return "run_id";
+  if (kind === "stale-answer") return "request";
   if (["graph-changed", "graph-unknown", "tools-changed", "invalid-migration"].includes(kind ?? "")) return "graph";
+  if (kind === "model-unknown") return "model";
   return String(where || errors[0]?.field || "").split(".")[0];
 }
 

@@ -1,21 +1,11 @@
 // @ts-check
-// One graph of the server: the form of its state starts a run.
+// One graph of the server: its picture, and the form of its state, which starts a run.
 
 import { call, object, root } from "./api.js";
 import { ArgumentForm } from "./argument_form.js";
+import { Picture } from "./compose/picture.js";
 import { byId } from "./elements.js";
-
-/** Labels as they are written, `name: value, name: value`. @param {string} text @returns {Record<string, string>} */
-function labelsOf(text) {
-  /** @type {[string, string][]} */
-  const pairs = [];
-  for (const part of text.split(",").map((one) => one.trim()).filter(Boolean)) {
-    const colon = part.indexOf(":");
-    if (colon < 1) throw new SyntaxError(`Write labels as name: value, and not ${part}.`);
-    pairs.push([part.slice(0, colon).trim(), part.slice(colon + 1).trim()]);
-  }
-  return Object.fromEntries(pairs);
-}
+import { RunOptions } from "./run_options.js";
 
 const form = document.getElementById("start");
 if (form instanceof HTMLFormElement) {
@@ -31,25 +21,34 @@ if (form instanceof HTMLFormElement) {
     byId("others").append(parts[1].element);
     byId("others").hidden = false;
   }
+  const options = new RunOptions({ ...JSON.parse(form.dataset.options ?? "{}"), id: true });
+  byId("options").append(options.element);
   const button = /** @type {HTMLButtonElement} */ (form.querySelector("[type=submit]"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
     const fault = byId("fault");
     fault.textContent = "";
-    const given = parts.map((one) => one.read());
-    if (given.includes(null)) return;
+    const given = parts.map((one) => one.read()), chosen = options.read();
+    if (given.includes(null) || !chosen) return;
     button.disabled = true;
     try {
-      const labels = labelsOf(/** @type {HTMLInputElement} */ (byId("labels")).value);
       const fields = Object.assign({}, ...given);
       const input = Object.keys(fields).length ? object(fields) : "null"; // an empty object may be a value
-      const run = await call("/runs", { method: "POST", body: { graph: form.dataset.graph, labels }, texts: { input } });
+      const run = await call("/runs", { method: "POST", body: { ...chosen, graph: form.dataset.graph }, texts: { input } });
       location.assign(`${root}/runs/${encodeURIComponent(run.run_id)}`);
     } catch (error) {
-      fault.textContent = error instanceof Error ? error.message : String(error);
+      fault.textContent = options.blame(error, parts);
+      const folded = /** @type {HTMLDetailsElement} */ (byId("others"));
+      if ([...folded.querySelectorAll(".fault")].some((one) => one.textContent)) folded.open = true;
       button.disabled = false;
     }
   });
   button.disabled = false;
+  const [field] = form.querySelectorAll("input, textarea, select");
+  if (field instanceof HTMLElement && matchMedia("(pointer: fine)").matches && !location.hash) field.focus({ preventScroll: true }); // a screen keyboard would cover the page
 }
+
+const picture = new Picture(byId("canvas"), { node: () => undefined, edge: () => undefined }), image = byId("canvas").querySelector("img");
+const answer = await fetch(image?.src ?? "").catch(() => null);
+if (answer?.ok) await picture.show(await answer.text()); // else the image stays
 document.documentElement.dataset.ready = "yes";

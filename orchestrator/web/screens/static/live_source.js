@@ -1,12 +1,12 @@
 // @ts-check
-// A run that a server has, and that goes on: what changed is asked for whenever its stream of events tells of a record.
+// A run that a server has, and that goes on: it asks for changes whenever its stream of events has a record.
 // Of a long run a page gets the first part at first; then it asks for one part after the other.
 
 import { call, root } from "./api.js";
 import { ForkForms } from "./fork_form.js";
 
 /** @import { Action, Source } from "./modules/source.js" */
-/** @import { RunChange, RunDocument } from "./modules/types.js" */
+/** @import { Entry, NoteSource, RunChange, RunDocument } from "./modules/types.js" */
 /** @typedef {{type: string, seq: number | null} & Record<string, any>} RunEvent */
 
 const PATIENCE = 2000; // milliseconds before a stream that was refused is asked for again
@@ -25,9 +25,9 @@ export class LiveSource {
   /**
    * @param {string} runId
    * @param {RunDocument} first  The run as it came with the page.
-   * @param {{event: (event: RunEvent) => void, opened: () => void, deleted: (text: string) => void, connected: (there: boolean) => void, readOnly: boolean}} how
+   * @param {{event: (event: RunEvent) => void, opened: () => void, deleted: (text: string) => void, connected: (there: boolean) => void, readOnly: boolean, sources: boolean}} how
    */
-  constructor(runId, first, { event, opened, deleted, connected, readOnly }) {
+  constructor(runId, first, { event, opened, deleted, connected, readOnly, sources }) {
     this.path = `/runs/${encodeURIComponent(runId)}`;
     this.event = event;
     this.opened = opened;
@@ -41,6 +41,8 @@ export class LiveSource {
     this.deleted = false;
     this.timer = 0;
     this.lost = false;
+    /** The transcript under way: the next part of the run waits for it. @type {Promise<unknown>} */
+    this.talking = Promise.resolve();
     this.took = 0;
     this.asked = 0;
     /** @type {((head: number) => void) | null} */
@@ -51,11 +53,30 @@ export class LiveSource {
     this.actions = readOnly ? [] : this.allActions();
     /** @type {ForkForms | null} */
     this.forks = readOnly ? null : new ForkForms(runId);
+    /** @type {Source["code"]} */
+    this.code = sources ? (step) => call(`${this.path}/source?${new URLSearchParams({ node: step.part.replace(/^node-/, "").replaceAll(".", "/") })}`) : null;
+    const notes = `${this.path}/notes`;
+    /** @type {NoteSource} */
+    this.notes = { list: async () => (await call(notes)).notes };
+    if (!readOnly) {
+      this.notes.write = (note) => call(notes, { method: "POST", body: note });
+      this.notes.remove = (id) => call(`${notes}/${encodeURIComponent(id)}`, { method: "DELETE" });
+    }
   }
 
   async run() { return this.first; }
 
+  /** @param {number} before @returns {Promise<{ count: number, entries: Entry[] }>} */
+  async talk(before) {
+    const answer = fetch(`${root}${this.path}/data?talk=${before}`, { cache: "no-store" });
+    this.talking = answer.catch(() => undefined);
+    const found = await answer;
+    if (!found.ok) throw new Error(`The server answered ${found.status}.`);
+    return found.json();
+  }
+
   async change() {
+    await this.talking;
     const rest = this.asked + (this.behind ? PARTS : SHARE) * this.took - performance.now();
     if (rest > 0) await new Promise((done) => setTimeout(done, rest));
     const began = performance.now();
@@ -74,7 +95,7 @@ export class LiveSource {
     this.took = this.asked - began;
     this.version = change.whole?.version ?? change.version;
     const { head = 0, of = head, status = this.status } = change.whole ?? change.head;
-    this.head = change.whole || of > head ? head : Math.max(this.head, head); // a stream may have told of more
+    this.head = change.whole || of > head ? head : Math.max(this.head, head); // a stream may have had more
     this.of = of;
     this.status = status;
     if (this.behind || (!this.stream && !this.ended)) this.listen();

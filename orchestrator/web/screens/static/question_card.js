@@ -56,6 +56,12 @@ export class Card {
     return this.element.classList.contains("over");
   }
 
+  /** Whether it asks for a text, whatever that is. */
+  get asksText() {
+    const { schema, choices } = this.source;
+    return this.kind === "input" && !choices?.length && (!schema || schema.type === "string" || Object.keys(schema).length === 0);
+  }
+
   /** Whether there are arguments to edit, or to add. */
   get editable() {
     return Object.keys(this.source.args ?? {}).length > 0 || Object.keys(this.source.schema?.properties ?? {}).length > 0;
@@ -78,12 +84,25 @@ export class Card {
     } else if (this.source.choices?.length) {
       offered = this.source.choices.map((choice, at) => button(choice, () => this.send({ value: choice }), at ? "" : "first"));
     } else if (this.kind === "input" || this.kind === "limit") {
-      offered = [this.answerForm()];
+      offered = [Object.keys(this.source.schema?.properties ?? {}).length ? this.objectForm() : this.answerForm()];
     } else {
       offered = [make("a", { href: `${this.base}/runs/${encodeURIComponent(this.run)}` }, "Open the run")];
     }
     this.acts.replaceChildren(...offered);
     this.acts.hidden = false;
+  }
+
+  /** A field for each property of the object that is asked for. */
+  objectForm() {
+    const made = new ArgumentForm({}, this.source.schema ?? {});
+    const decline = make("button", { type: "button", class: "risky", onclick: () => this.send({ deny: { reason: "" } }) }, "Decline");
+    const form = make("form", { class: "acts told" }, make("div", { class: "result" }, made.element), make("button", { class: "first" }, "Answer"), decline);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const value = made.read();
+      if (value) void this.send({}, { value: object(value) });
+    });
+    return form;
   }
 
   /** A field for a text, or for JSON where the schema wants something else. */

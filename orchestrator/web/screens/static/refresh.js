@@ -25,7 +25,9 @@ export async function refreshed({ answers } = {}) {
   if (answer.status < 500) answers?.();
   if (answer.status === 304 || !answer.ok) return null;
   tag = answer.headers.get("ETag") ?? "";
-  return new DOMParser().parseFromString(text, "text/html");
+  const page = new DOMParser().parseFromString(text, "text/html"), { shown } = page.body.dataset;
+  if (shown) document.body.dataset.shown = shown;
+  return page;
 }
 
 /** Take over how many questions are open. @param {Document} page */
@@ -72,8 +74,10 @@ export function following(changed, { background = () => false } = {}) {
     let ready = false;
     stream = mine;
     mine.onmessage = (message) => {
-      ready ||= JSON.parse(message.data).type === "ready"; // before it comes what was there already
-      if (ready) void ask();
+      const { type, version } = JSON.parse(message.data);
+      connected(true);
+      ready ||= type === "ready"; // before it comes what was there already
+      if (ready && !(version && version === document.body.dataset.shown)) void ask();
     };
     mine.onerror = () => {
       void ask(); // which says whether the server answers

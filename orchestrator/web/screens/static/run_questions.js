@@ -27,6 +27,8 @@ export class RunQuestions {
     /** @type {Map<string, Card>} */
     this.cards = new Map();
     this.asked = "";
+    /** @type {() => void} */
+    this.changed = () => undefined; // called when cards come or go
     this.shown = false; // whether cards were shown before: later ones come while a person may be typing
     document.addEventListener("keydown", (event) => this.press(event));
     setInterval(() => tell(this.box), 1000);
@@ -66,7 +68,7 @@ export class RunQuestions {
       element.querySelector(".from")?.remove(); // the page says it
       this.box.insertBefore(element, behind);
       behind = element;
-      const card = new Card(element, { readOnly: this.readOnly, answered: () => undefined, left: () => this.go() });
+      const card = new Card(element, { readOnly: this.readOnly, answered: () => this.changed(), left: () => this.go() });
       if (this.shown) card.came = performance.now();
       this.cards.set(element.id, card);
     }
@@ -77,6 +79,7 @@ export class RunQuestions {
     tell(this.box);
     this.box.hidden = !this.cards.size;
     document.body.classList.toggle("asks", found.length > 0);
+    this.changed();
   }
 
   /** Go to the question behind one that is over. */

@@ -1,7 +1,7 @@
 // @ts-check
-// The list of runs: it follows the store, runs are chosen by keys, and several are compared, replayed, retried or deleted at once.
+// The list of runs: it follows the store, runs are chosen by keys, and several are compared, replayed, retried, archived or deleted at once.
 
-import { call, inAddress, Problem, root } from "./api.js";
+import { inAddress, Problem, root } from "./api.js";
 import { byId, make } from "./elements.js";
 import { following, refreshed, takeCount } from "./refresh.js";
 import { addKeys, note } from "./shell.js";
@@ -11,6 +11,8 @@ const fresh = byId("fresh");
 const bulk = byId("bulk");
 const MOST_COMPARED = 6;
 const MOST_REPLAYED = 100;
+/** @type {{runs: import("./all_matching.js").Named[], more: boolean} | null} */
+let matching = null; // all that match, if they were selected; null: rows of the page
 let pointed = false; // whether the pointer is over the rows: then none moves
 /** @type {Document | null} */
 let held = null; // the newest page, whose new rows wait until they may push others down
@@ -87,10 +89,20 @@ async function follow() {
   bring();
 }
 
+/** What is selected, in words. @param {number} many */
+function selected(many) {
+  const named = `${many.toLocaleString("en")} ${many === 1 ? "run" : "runs"} selected`;
+  if (matching) return `${named}: ${matching.more ? "the first ones that match" : "all that match"}`;
+  return many > 0 && many === rows().length && document.getElementById("older") ? `${named}, all of this page` : named;
+}
+
 function shown() {
-  const chosen = picked();
+  const here = picked(), chosen = matching?.runs ?? here;
   bulk.hidden = chosen.length === 0;
-  byId("bulk-count").textContent = chosen.length === 1 ? "1 run selected" : `${chosen.length} runs selected`;
+  byId("bulk-count").textContent = selected(chosen.length);
+  /** @type {HTMLElement | null} */
+  const all = bulk.querySelector("[data-bulk=all]");
+  if (all) all.hidden = matching !== null || here.length < rows().length || !(document.getElementById("older") || new URLSearchParams(location.search).has("after"));
   const compare = bulk.querySelector("[data-bulk=compare]");
   if (compare instanceof HTMLButtonElement) compare.disabled = chosen.length < 2 || chosen.length > MOST_COMPARED;
   const replay = bulk.querySelector("[data-bulk=replay]");
@@ -99,11 +111,48 @@ function shown() {
     replay.title = replay.disabled ? `Up to ${MOST_REPLAYED} runs are replayed at once: select fewer` : "See what another graph would have changed";
   }
   for (const row of rows()) row.classList.toggle("picked", box(row).checked);
+  const head = document.getElementById("pick-all");
+  if (head instanceof HTMLInputElement) {
+    head.checked = here.length > 0 && here.length === rows().length;
+    head.indeterminate = here.length > 0 && !head.checked;
+  }
+}
+
+/** Select all runs that match the filters, of all pages. */
+async function selectAll() {
+  const button = /** @type {HTMLButtonElement} */ (bulk.querySelector("[data-bulk=all]"));
+  button.disabled = true;
+  try {
+    const { allMatching } = await import("./all_matching.js");
+    const found = await allMatching((many) => { byId("bulk-count").textContent = `${many.toLocaleString("en")} runs found …`; });
+    if (picked().length === rows().length) matching = found; // else another choice was made meanwhile
+  } catch (error) {
+    note(error instanceof Problem ? error.message : "The server does not answer; the runs of this page are selected.", { bad: true });
+  }
+  button.disabled = false;
+  shown();
+}
+
+/** @type {HTMLTableRowElement | null} */
+let last = null; // the row that was chosen last: with Shift, all rows from there on are
+
+/** @param {MouseEvent} event */
+function pick(event) {
+  if (!(event.target instanceof HTMLInputElement) || event.target.type !== "checkbox" || !event.target.closest("#runs")) return;
+  matching = null;
+  if (event.target.id === "pick-all") for (const row of rows()) box(row).checked = event.target.checked;
+  const row = event.target.closest("#runs tbody tr");
+  if (row instanceof HTMLTableRowElement) {
+    const [from, to] = [last ? rows().indexOf(last) : -1, rows().indexOf(row)];
+    if (event.shiftKey && from >= 0) for (const one of rows().slice(Math.min(from, to), Math.max(from, to))) box(one).checked = event.target.checked;
+    last = row;
+  }
+  shown();
 }
 
 /** The query of the chosen runs, the oldest first. */
 function query() {
-  return new URLSearchParams(inAddress(picked().map((row) => row.dataset.run ?? "").reverse()).map((ids) => ["runs", ids]));
+  return new URLSearchParams(inAddress((matching?.runs.map(({ id }) => id) ?? picked().map((row) => row.dataset.run ?? "")).reverse()).map((ids) => ["runs", ids]));
 }
 
 /** @param {number} by */
@@ -117,43 +166,26 @@ function move(by) {
 /** Do something with every chosen run. @param {string} what */
 async function act(what) {
   const chosen = picked();
+  if (what === "all") return selectAll();
   if (what === "none") {
+    matching = null;
     for (const row of chosen) box(row).checked = false;
     shown();
     return;
   }
   if (what === "compare" || what === "replay") return location.assign(`${root}/${what}?${query()}`);
-  if (what === "delete" && !(await sure(`Delete ${chosen.length === 1 ? "this run" : `these ${chosen.length} runs`}? Their journals are gone for good.`, "Delete"))) return;
-  let done = 0;
-  for (const row of chosen) {
-    const path = `/runs/${encodeURIComponent(row.dataset.run ?? "")}`;
-    try {
-      if (what === "delete") await call(path, { method: "DELETE" });
-      else await call(`${path}/resume`, { method: "POST", body: { retry: true } });
-      done += 1;
-      box(row).checked = false;
-      if (what === "delete") row.remove();
-    } catch (error) {
-      note(`${row.dataset.run}: ${error instanceof Problem ? error.message : "the server does not answer"}`, { bad: true });
-    }
-  }
-  if (done) note(what === "delete" ? `Deleted: ${done}` : `Set going: ${done}`);
+  const { bulk: ask, isBulk } = await import("./bulk.js");
+  if (!isBulk(what)) return;
+  const named = matching?.runs ?? chosen.map((row) => ({ id: row.dataset.run ?? "", name: link(row).textContent?.trim() || (row.dataset.run ?? ""), status: row.dataset.status ?? "" }));
+  await ask(what, named, { hidden: matching ? named.length - chosen.length : 0 }, (id) => {
+    const row = rows().find((one) => one.dataset.run === id);
+    if (!row) return;
+    box(row).checked = false;
+    if (what === "delete") row.remove();
+  });
+  matching = null;
   shown();
   void follow();
-}
-
-/** Ask before what cannot be undone. @param {string} question @param {string} yes @returns {Promise<boolean>} */
-function sure(question, yes) {
-  return new Promise((answer) => {
-    let said = false;
-    const dialog = /** @type {HTMLDialogElement} */ (make("dialog", { "aria-label": yes }, make("p", {}, question),
-      make("div", { class: "acts" },
-        make("button", { type: "button", class: "risky", onclick: () => { said = true; dialog.close(); } }, yes),
-        make("button", { type: "button", autofocus: true, onclick: () => dialog.close() }, "Keep"))));
-    dialog.addEventListener("close", () => { dialog.remove(); answer(said); });
-    document.body.append(dialog);
-    dialog.showModal();
-  });
 }
 
 // -- saved views: names for addresses, kept in this browser -------------------------------------------------------
@@ -176,7 +208,21 @@ function drawViews() {
   const name = Object.keys(kept).find((one) => kept[one] === location.search);
   place.append(name
     ? make("button", { type: "button", class: "quiet", onclick: () => { delete kept[name]; keep(kept); } }, "Forget this view")
-    : make("button", { type: "button", class: "quiet", onclick: () => { const given = prompt("Name of this view")?.trim(); if (given) keep({ ...kept, [given]: location.search }); } }, "Save this view"));
+    : make("button", { type: "button", class: "quiet", id: "save-view", onclick: nameView }, "Save this view"));
+}
+
+/** Ask for the name of a view where its button was. */
+function nameView() {
+  const given = /** @type {HTMLInputElement} */ (make("input", { type: "text", maxlength: 60, placeholder: "Name of this view", "aria-label": "Name of this view", autocomplete: "off" }));
+  const form = make("form", { class: "viewed" }, given, make("button", { type: "submit" }, "Save"));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    if (given.value.trim()) keep({ ...views(), [given.value.trim()]: location.search });
+    else drawViews();
+  });
+  form.addEventListener("keydown", (event) => { if (event.key === "Escape") drawViews(); });
+  byId("save-view").replaceWith(form);
+  given.focus();
 }
 
 /** @param {Record<string, string>} kept */
@@ -185,13 +231,17 @@ function keep(kept) {
   drawViews();
 }
 
-document.addEventListener("change", (event) => { if (event.target instanceof HTMLInputElement && event.target.type === "checkbox") shown(); });
+document.addEventListener("click", pick);
+const filters = /** @type {HTMLFormElement} */ (byId("filters"));
+filters.addEventListener("change", (event) => { if (event.target instanceof HTMLSelectElement || (event.target instanceof HTMLInputElement && event.target.type === "date")) filters.requestSubmit(); });
+byId("more").addEventListener("click", () => byId("more").setAttribute("aria-expanded", String(filters.classList.toggle("open"))));
+filters.addEventListener("formdata", (event) => { for (const [name, value] of [...event.formData.entries()]) if (value === "" && event.formData.getAll(name).length === 1) event.formData.delete(name); }); // a short address
 document.addEventListener("pointerover", (event) => { pointed = event.target instanceof Element && event.target.closest("#runs tbody") !== null; });
 document.documentElement.addEventListener("pointerleave", () => { pointed = false; bring(); });
 fresh.addEventListener("click", () => { if (held) arrange(held); scrollTo(0, 0); });
 bulk.addEventListener("click", (event) => { if (event.target instanceof HTMLElement && event.target.dataset.bulk) void act(event.target.dataset.bulk); });
 document.addEventListener("click", (event) => {
-  if (!(event.target instanceof Element) || event.target.closest("a, button, input") || getSelection()?.toString()) return;
+  if (!(event.target instanceof Element) || event.target.closest("a, button, input, .pick") || getSelection()?.toString()) return;
   const row = event.target.closest("#runs tbody tr");
   if (row) link(row).click();
 });
@@ -199,7 +249,7 @@ addKeys([
   { keys: "j or ArrowDown", does: "next run", repeats: true, act: () => move(1) },
   { keys: "k or ArrowUp", does: "previous run", repeats: true, act: () => move(-1) },
   { keys: "Enter", does: "open the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row) link(row).click(); } },
-  { keys: "x", does: "select the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row instanceof HTMLTableRowElement) { box(row).checked = !box(row).checked; shown(); } } },
+  { keys: "x", does: "select the run", act: () => { const row = document.activeElement?.closest("#runs tbody tr"); if (row instanceof HTMLTableRowElement) { matching = null; box(row).checked = !box(row).checked; shown(); } } },
   { keys: "/", does: "search", act: () => byId("q").focus() },
 ]);
 drawViews();

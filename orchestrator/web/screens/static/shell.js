@@ -17,6 +17,7 @@ const keys = [
   { keys: "g i", does: "go to the inbox", act: () => location.assign(`${root}/inbox`) },
   { keys: "g w", does: "go to the workers", act: () => location.assign(`${root}/workers`) },
   { keys: "g g", does: "go to the graphs", act: () => location.assign(`${root}/graphs`) },
+  { keys: "g e", does: "go to the editor of graphs", act: () => location.assign(`${root}/compose`) },
   { keys: "g c", does: "go to the costs", act: () => location.assign(`${root}/costs`) },
   { keys: "Ctrl+K", does: "find a run, a screen or an action" },
   { keys: "?", does: "show the keys", act: () => showKeys() },

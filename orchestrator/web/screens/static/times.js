@@ -23,13 +23,16 @@ export function clock(at) {
   return then.toLocaleString(undefined, sameDay ? { timeStyle: "short" } : { dateStyle: "medium", timeStyle: "short" });
 }
 
+/** @param {number} seconds until then */
+export const until = (seconds) => (seconds <= 0 ? "now" : `in ${lasting(seconds)}`);
+
 /** Write the text of every `<time data-at>` below an element. @param {ParentNode} place */
 export function tell(place) {
   const now = Date.now() / 1000;
   for (const time of place.querySelectorAll("time[data-at]")) {
     if (!(time instanceof HTMLElement)) continue;
     const at = Number(time.dataset.at);
-    const text = time.dataset.form === "lasting" ? lasting(now - at) : time.dataset.form === "clock" ? clock(at) : time.dataset.form === "age" ? `${lasting(now - at)} ago` : ago(now - at);
+    const text = time.dataset.form === "lasting" ? lasting(now - at) : time.dataset.form === "until" ? until(at - now) : time.dataset.form === "clock" ? clock(at) : time.dataset.form === "age" ? `${lasting(now - at)} ago` : ago(now - at);
     if (time.textContent !== text) time.textContent = text;
     if (!time.title) time.title = new Date(at * 1000).toLocaleString();
   }

@@ -3,6 +3,7 @@
 // it is a class; nothing is laid out for that.
 
 import { byId } from "../elements.js";
+import { leastFactor } from "../modules/picture.js";
 
 const LEAST = 0.1, MOST = 4, STEP = 1.25;
 
@@ -24,6 +25,7 @@ export class Picture {
     byId("larger").addEventListener("click", () => this.zoom(STEP));
     byId("smaller").addEventListener("click", () => this.zoom(1 / STEP));
     byId("fit").addEventListener("click", () => this.fit());
+    byId("real").addEventListener("click", () => this.zoom(1 / this.factor));
     new ResizeObserver(() => { if (this.fitted) this.fit(); }).observe(canvas);
     canvas.addEventListener("click", (event) => {
       const target = /** @type {Element} */ (event.target), node = target.closest(".node"), edge = target.closest(".edge");
@@ -53,9 +55,11 @@ export class Picture {
     await new Promise((done) => setTimeout(done));
     if (turn !== this.turn) return; // a newer one came
     const { scrollLeft, scrollTop } = this.canvas;
+    const first = this.svg === null;
     this.svg = document.adoptNode(made);
     this.canvas.replaceChildren(this.svg);
     if (this.fitted) this.fit();
+    if (first) this.center("START"); // a picture that does not fit begins there
     else {
       this.scale(this.factor);
       this.canvas.scrollLeft = scrollLeft;
@@ -93,6 +97,13 @@ export class Picture {
     if (!element) return;
     const box = element.getBoundingClientRect(), frame = this.canvas.getBoundingClientRect();
     if (box.right > frame.left + 20 && box.left < frame.right - 20 && box.bottom > frame.top + 20 && box.top < frame.bottom - 20) return;
+    this.center(this.here);
+  }
+
+  /** Scroll to a node. @param {string} name */
+  center(name) {
+    const box = this.element(name)?.getBoundingClientRect(), frame = this.canvas.getBoundingClientRect();
+    if (!box) return;
     this.canvas.scrollLeft += box.left + box.width / 2 - frame.left - frame.width / 2;
     this.canvas.scrollTop += box.top + box.height / 2 - frame.top - frame.height / 2;
   }
@@ -116,7 +127,7 @@ export class Picture {
     this.fitted = true;
     if (!this.svg) return;
     const { width, height } = this.svg.viewBox.baseVal;
-    this.scale(Math.max(0.35, Math.min(1, (this.canvas.clientWidth - 4) / width, (this.canvas.clientHeight - 4) / height)));
+    this.scale(Math.max(leastFactor(this.svg), Math.min(1, (this.canvas.clientWidth - 4) / width, (this.canvas.clientHeight - 4) / height)));
   }
 }
 

@@ -6,6 +6,7 @@ import { call, Problem, root } from "../api.js";
 import { ArgumentForm } from "../argument_form.js";
 import { make } from "../elements.js";
 import { Card } from "../question_card.js";
+import { RunOptions } from "../run_options.js";
 import { tell } from "../times.js";
 import { pretty } from "../modules/texts.js";
 
@@ -22,8 +23,10 @@ export class Trial {
     this.how = how;
     /** Name for the server -> what it is called. @type {Record<string, string>} */
     this.models = {};
+    /** Risks up to which a try may approve calls in advance. @type {string[]} */
+    this.risks = [];
     this.schema = "";
-    /** @type {{need: ArgumentForm, more: ArgumentForm, model: HTMLSelectElement} | null} */
+    /** @type {{need: ArgumentForm, more: ArgumentForm, options: RunOptions} | null} */
     this.form = null;
     this.run = "";
     this.turn = 0;
@@ -58,11 +61,11 @@ export class Trial {
     /** @param {string[]} some */
     const part = (some) => ({ ...schema, properties: Object.fromEntries(some.map((name) => [name, schema.properties[name]])) });
     const rest = names.filter((name) => !needed.includes(name));
-    const model = /** @type {HTMLSelectElement} */ (make("select", { id: "trial-model" }, make("option", { value: "" }, "offline (no network, no cost)"), ...Object.entries(this.models).map(([value, name]) => make("option", { value }, name))));
-    this.form = { need: new ArgumentForm({}, part(needed)), more: new ArgumentForm({}, part(rest)), model };
+    const options = new RunOptions({ models: { "": "offline (no network, no cost)", ...this.models }, risks: this.risks, limits: { steps: 500, seconds: 120 }, folded: true });
+    this.form = { need: new ArgumentForm({}, part(needed)), more: new ArgumentForm({}, part(rest)), options };
     const form = make("form", {}, this.form.need.element,
       rest.length ? make("details", {}, make("summary", {}, "Further fields of the state"), this.form.more.element) : "",
-      make("p", { class: "way" }, make("label", { for: "trial-model" }, "Model"), model),
+      options.element,
       make("div", { class: "acts" }, make("button", { class: "first" }, "Run"), make("span", { class: "fault", role: "alert" })));
     form.addEventListener("submit", (event) => { event.preventDefault(); void this.start(); });
     this.head(form);
@@ -71,7 +74,9 @@ export class Trial {
   async start() {
     const need = this.form?.need.read(), more = this.form?.more.read();
     if (!this.form || !need || !more) return;
-    const turn = ++this.turn, model = this.form.model.value || null;
+    const { options } = this.form, chosen = options.read();
+    if (!chosen) return;
+    const turn = ++this.turn;
     const button = this.place.querySelector("form button.first"), fault = /** @type {HTMLElement} */ (this.place.querySelector("form .acts .fault"));
     if (button instanceof HTMLButtonElement) button.disabled = true;
     fault.textContent = "";
@@ -79,14 +84,14 @@ export class Trial {
     try {
       const fields = Object.entries({ ...more, ...need });
       const input = fields.length ? `{${fields.map(([name, text]) => `${JSON.stringify(name)}:${text}`).join(",")}}` : "null"; // an empty object may be a value
-      const run = await call("/graphs/try", { method: "POST", body: { text: this.how.text(), format: "yaml", model }, texts: { input } });
+      const run = await call("/graphs/try", { method: "POST", body: { ...chosen, text: this.how.text(), format: "yaml" }, texts: { input } });
       if (turn !== this.turn) return;
       this.run = run.run_id;
       this.begin(run);
       void this.follow(turn);
     } catch (error) {
       this.result.replaceChildren();
-      fault.textContent = error instanceof Problem ? error.message : "The server does not answer. Try again.";
+      fault.textContent = options.blame(error, [this.form.need, this.form.more]);
     } finally {
       if (button instanceof HTMLButtonElement) button.disabled = false;
     }
