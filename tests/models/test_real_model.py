@@ -6,11 +6,12 @@ because a reply could not be read or was cut.
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -53,7 +54,8 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
 peer, storm = pytest.mark.peer, pytest.mark.storm
 once = pytest.mark.parametrize("anyio_backend", ["asyncio"])
-each_way = pytest.mark.parametrize("way", ["whole", "streamed"])
+WAYS = ("whole", "streamed")
+each_way = pytest.mark.parametrize("way", WAYS)
 
 QUESTIONS = (
     ("What is 20+(2*4)?", "28"), ("What is 3*7?", "21"), ("What is 100-37?", "63"), ("What is 144/12?", "12"),
@@ -95,17 +97,17 @@ def model_of(server: RealModel, **options: Any) -> OpenAIModel:
     return OpenAIModel("smollm2", server.url, temperature=0, seed=1, **{"max_tokens": 160, **options})
 
 
-async def ends(server: RealModel, strategy: str, way: str, count: int) -> list[str]:
-    """How the runs of the first questions ended; prints how many of their answers are right."""
+async def ends(server: RealModel, strategy: str, way: str, questions: Sequence[tuple[str, str]]) -> list[str]:
+    """How the runs of these questions ended; prints how many of their answers are right."""
     found, right = [], 0
     streams: dict[str, Any] = {"streams": "always"} if way == "streamed" else {}
     async with model_of(server) as model, Executor(model=model, tools=tools_from_ref("arithmetic"), **streams) as all_:
-        for question, answer in QUESTIONS[:count]:
+        for question, answer in questions:
             run = await all_.start(STRATEGIES[strategy](), question, approve="none")
             right += answer in re.findall(r"-?\d+", str(run.output).replace(",", ""))
             told = run.error is not None and run.status != "exhausted"  # a spent limit is no reply that cannot be used
             found.append(f"{run.status}: {question} {run.error}" if told else run.status)
-    print(f"{strategy}, {way}: {right} of {count} answers are right")
+    print(f"{strategy}, {way}: {right} of {len(questions)} answers are right")
     return found
 
 
@@ -119,10 +121,9 @@ def test_every_strategy_that_ships_is_here() -> None:
 
 @peer
 @once
-@each_way
-@each
+@pytest.mark.parametrize(("strategy", "way"), [*zip(STRATEGIES, itertools.cycle(WAYS), strict=False)])
 async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: str, way: str) -> None:
-    assert set(await ends(real_model, strategy, way, 2)) <= GOOD
+    assert set(await ends(real_model, strategy, way, QUESTIONS[:2])) <= GOOD
 
 
 @storm
@@ -132,8 +133,9 @@ async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: s
 async def test_no_run_of_many_ends_because_of_a_reply(
     real_model: RealModel, strategy: str, way: str, scale: int
 ) -> None:
-    count = min(20 if strategy == "tool_user" else 10, 3 * scale)
-    assert set(await ends(real_model, strategy, way, count)) <= GOOD
+    """`--storm-scale N`: N questions more, up to 10, or all for the strategy `tool_user`."""
+    count = min(len(QUESTIONS) if strategy == "tool_user" else 10, scale)
+    assert set(await ends(real_model, strategy, way, QUESTIONS[2 : 2 + count])) <= GOOD
 
 
 @peer

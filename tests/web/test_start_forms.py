@@ -169,7 +169,7 @@ class TestOnThePage:
         assert "Model: usual-1." in page.inner_text("form.fork .uses")
         page.select_option("form.fork [data-field=model]", "fast")
         page.click("form.fork button.first")
-        page.wait_for_url(lambda url: "/runs/a" not in url)
+        page.wait_for_url(lambda url: "/runs/a#" not in url)
         fork = page.url.partition("#")[0].rpartition("/")[2]
         served.settled(fork)
         assert asked(served, fork) == ["fast-1"]
