@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from orchestrator.errors import GraphUnknown, RunUnknown
 from orchestrator.evaluation.scorers import Case, ScoreFunction, Scorer, Verdict, read_verdict, text_of
-from orchestrator.graph.function import code_digest
 from orchestrator.json import digest
 
 if TYPE_CHECKING:
@@ -42,23 +41,24 @@ class GraphJudge:
         fields = graph.input_fields
         self._fields = [one for one in fields if one in _FIELDS]
         self._executor: Executor | None = None
-        self._evaluation, self._model, self._retry = "", "", False
+        self._evaluation, self._identity, self._retry = "", "", False
         if not isinstance(graph.input, str) and ("answer" not in self._fields or len(self._fields) != len(fields)):
             raise GraphUnknown(
                 f"judge {graph.name!r} takes {', '.join(fields) or 'nothing'}: its input is one text, or `answer` and "
                 "some of `question`, `input` and `expected`"
             )
 
-    def open(self, executor: Executor, evaluation: str, *, model: str = "", retry_failed: bool = False) -> None:
+    def open(self, executor: Executor, evaluation: str, *, identity: str, retry_failed: bool = False) -> None:
         """Set what its runs need.
 
         Args:
             executor: starts them.
             evaluation: the name of the evaluation that they belong to.
-            model: the name of its model.
+            identity: the digest of its graph, models and tools.
             retry_failed: whether runs that failed in an earlier part get another attempt.
         """
-        self._executor, self._evaluation, self._model, self._retry = executor, evaluation, model, retry_failed
+        self._executor, self._evaluation = executor, evaluation
+        self._identity, self._retry = identity, retry_failed
 
     async def score(self, case: Case) -> Verdict:
         """Return the verdict on a case. Without a verdict it is wrong.
@@ -67,7 +67,7 @@ class GraphJudge:
         """
         assert self._executor is not None
         given = self._input(case)
-        asked = digest([self.graph.content, code_digest(self.graph), self._model, given])
+        asked = digest([self._identity, given])
         run_id = f"{case.run.run_id}-judge-{asked[:12]}"
         if self._retry and await self._failed(run_id):
             run = await self._executor.resume(run_id, retry=True)

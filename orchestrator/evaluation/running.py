@@ -1,8 +1,8 @@
 """Evaluations: each row of data, with each graph and model, is a run of its own in the store.
 
-A run's id follows from the evaluation's name, the graph's content, the model and the row's input. So an evaluation that
-was interrupted continues when it is started again: what is settled is read, what was cut off is resumed, and only what
-changed is run again.
+A run's id follows from the evaluation's name, the graph, the models, the tools and the row's input. So an evaluation
+that was interrupted continues when it is started again: what is settled is read, what was cut off is resumed, and only
+what changed is run again.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from orchestrator.comparison import compared_run
-from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, RunUnknown
+from orchestrator.errors import InvalidInput, InvalidValue, RunUnknown
 from orchestrator.evaluation.budget import Purse, check_amounts, check_prices, guarded
 from orchestrator.evaluation.data import DataLike, DataSource, Fields, Row, RowFault, invalid, source_of
 from orchestrator.evaluation.judges import GraphJudge, ScorerLike
 from orchestrator.evaluation.kept import checked_name, keep
 from orchestrator.evaluation.results import Evaluation, Tally, VariantResult, WrongCase, shown
 from orchestrator.evaluation.scorers import AUTHOR, LABEL, Case, Scorer, Verdict, lacks, scorer_of, text_of, trajectory
+from orchestrator.evaluation.variants import Variant, identity_of, variants_of
 from orchestrator.executor import Executor
 from orchestrator.executor.failures import without_group
-from orchestrator.graph.function import code_digest
 from orchestrator.json import digest
 from orchestrator.kernel.status import FINAL
 from orchestrator.memory import MemoryOptions
@@ -35,7 +35,7 @@ from orchestrator.models.offline.simulated import is_simulated
 from orchestrator.models.prices import unpriced
 from orchestrator.stores import Codec, open_store, with_codec
 from orchestrator.tasks import away
-from orchestrator.tools import ToolsLike, toolbox_of
+from orchestrator.tools import Toolbox, ToolsLike, toolbox_of
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -81,7 +81,7 @@ class Options:
     """Options of an evaluation; see `evaluate`."""
 
     node_models: Mapping[str, Model] = field(default_factory=dict)
-    tools: ToolsLike = ()
+    tools: Toolbox = field(default_factory=Toolbox)
     deps: object = None
     concurrency: int = 8
     repeat: int = 1
@@ -99,40 +99,12 @@ class Options:
         check_amounts(self.budget, concurrency=self.concurrency, repeat=self.repeat)
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A graph with a model."""
-
-    name: str
-    graph: Graph
-    digest: str
-    """Digest of the graph with the code of its nodes: another prompt is another variant."""
-    model_name: str
-    model: Model | None
-
-
 class _Lane(NamedTuple):
     """A variant in one of its repeats, with the executor for its runs."""
 
     variant: Variant
     repeat: int
     executor: Executor
-
-
-def variants_of(graphs: Sequence[Graph], models: Mapping[str, Model]) -> tuple[Variant, ...]:
-    """Return each graph with each model. A graph's name is followed by its digest if another one has this name."""
-    if not graphs:
-        raise GraphUnknown("an evaluation needs a graph")
-    names = [graph.name for graph in graphs]
-    digests = [digest([graph.name, graph.content, code_digest(graph)]) for graph in graphs]
-    given: Sequence[tuple[str, Model | None]] = [*models.items()] or [("", None)]
-    found = {}
-    for graph, code in zip(graphs, digests, strict=True):
-        own = graph.name if names.count(graph.name) == 1 else f"{graph.name}@{code[:6]}"
-        for name, model in given:
-            label = own if len(given) == 1 else f"{own} {name}"
-            found[label] = Variant(label, graph, code, name or getattr(model, "name", ""), model)
-    return tuple(found.values())
 
 
 async def evaluate(
@@ -196,13 +168,14 @@ async def evaluate(
 
     Raises:
         InvalidInput: rows cannot be used, or do not fit a graph; nothing was called.
-        InvalidValue: an option cannot be used, or the price of a model is unknown and there is a budget.
+        InvalidValue: an option cannot be used, two variants have the same name, or the price of a model is unknown and
+            there is a budget.
         GraphUnknown: a graph needs a model or tool that is missing, or there is no scorer with a name.
     """
     options = Options(
-        node_models=node_models or {}, tools=tools, deps=deps, concurrency=concurrency, repeat=repeat, budget=budget,
-        rate=rate, seed=seed, approve=approve, limits=limits, cache=cache, retry_failed=retry_failed, seal=seal,
-        progress=progress,
+        node_models=node_models or {}, tools=toolbox_of(tools), deps=deps, concurrency=concurrency, repeat=repeat,
+        budget=budget, rate=rate, seed=seed, approve=approve, limits=limits, cache=cache, retry_failed=retry_failed,
+        seal=seal, progress=progress,
     )  # fmt: skip
     compared = models if isinstance(models, Mapping) else {} if models is None else {"": models}
     listed = [scorers] if isinstance(scorers, str | Scorer | GraphJudge) or callable(scorers) else list(scorers)
@@ -213,7 +186,9 @@ async def evaluate(
         work = EvaluationWork(
             checked_name(name or source.name.replace("/", "-")),
             source,
-            variants_of([graphs] if not isinstance(graphs, Sequence) else graphs, compared),
+            variants_of(
+                [graphs] if not isinstance(graphs, Sequence) else graphs, compared, options.node_models, options.tools
+            ),
             _scorers_of(listed),
             judge_model or next(iter(compared.values()), None),
             options,
@@ -260,7 +235,6 @@ class EvaluationWork:
             self._models.append(judge_model)
         if options.budget is not None:
             check_prices(self._models)
-        self._tools = toolbox_of(options.tools)
         self._known: dict[str, str] = {}
         """Row -> its digest in an earlier part of the evaluation."""
         self._changed: list[str] = []
@@ -382,7 +356,9 @@ class EvaluationWork:
                     judge.open(
                         await opened.enter_async_context(executor),
                         self.name,
-                        model=getattr(self._judge_model, "name", ""),
+                        identity=identity_of(
+                            judge.graph, self._judge_model, self.options.node_models, self.options.tools
+                        ),
                         retry_failed=self.options.retry_failed,
                     )
             yield
@@ -398,7 +374,7 @@ class EvaluationWork:
             graphs=[graph],
             model=None if model is None else own(model),
             models={name: own(one) for name, one in options.node_models.items()},
-            tools=self._tools,
+            tools=options.tools,
             deps=options.deps,
             memory=MemoryOptions(cache=options.cache),
             seal=options.seal,
@@ -447,7 +423,7 @@ class EvaluationWork:
     async def _run_row(self, row: Row, lane: _Lane) -> Run:
         """Return the run of a case: the settled one, or one that is started or continued."""
         variant, options = lane.variant, self.options
-        identity = [self.name, variant.digest, variant.model_name, row.key, row.input, lane.repeat, options.seed]
+        identity = [self.name, variant.digest, row.key, row.input, lane.repeat, options.seed]
         run_id = f"eval-{digest(identity)[:24]}"
         try:
             info = await self.store.info(run_id)

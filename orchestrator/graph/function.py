@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import dis
 import functools
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import suppress
 from functools import cached_property
-from types import CodeType, FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast, overload
 
 from pydantic import Field
@@ -307,12 +307,15 @@ def function_node(
 
 
 # -- Digests of code, to decide whether a stored result comes from the same function ---------------------------
-# A digest covers the function's bytecode, its defaults and its closure. It does not cover the functions that it calls;
-# a change in them needs another `version=`. Bytecode, and with it the digests, differs between versions of Python.
+# A digest covers the function's bytecode, its defaults, its closure, and the constants of modules that it reads. It
+# does not cover the functions that it calls; a change in them needs another `version=`. Bytecode, and with it the
+# digests, differs between versions of Python.
 
 
 _DEEPEST = 20
 """The most levels of nested functions that a digest covers."""
+_CONSTANTS = frozenset({str, bytes, bool, int, float, complex})
+"""Types of the constants of modules that count, alone and in tuples and frozen sets. Subclasses may be anything."""
 
 
 class Undigestible(ValueError):
@@ -335,17 +338,18 @@ def node_code_digest(node: Node) -> str:
 
 
 def code_digest(graph: GraphDefinition) -> str:
-    """Return the digest of the code of all nodes of a graph, also inside of subgraphs.
-
-    Code that has no digest does not count; see `Undigestible`.
-    """
+    """Return the digest of the code of all nodes of a graph, also inside of subgraphs; see `function_digest`."""
     found: list[list[str]] = []
     for name, one in sorted(graph.nodes.items()):
-        with suppress(Undigestible):
-            found.append([name, node_code_digest(one)])
+        found.append([name, *map(function_digest, _functions_of(one))])
         if one.subgraph is not None:
             found.append([name, code_digest(one.subgraph)])
     return digest(found)
+
+
+def function_digest(function: Callable[..., object]) -> str:
+    """Return the digest of a function's code. Objects without a JSON form that it depends on count by their types."""
+    return digest(_digested(function, lenient=True))
 
 
 def _functions_of(node: Node) -> Iterator[Callable[..., object]]:
@@ -380,7 +384,7 @@ def _digested(function: Callable[..., object], lenient: bool, deep: int = 0) -> 
     cells = zip(found.__code__.co_freevars, found.__closure__ or (), strict=True)
     closed = {name: _cell(cell, lenient, f"{name!r}", deep) for name, cell in cells}
     defaults = [_value(one, lenient, "a default", deep) for one in (found.__defaults__, found.__kwdefaults__)]
-    return [_code(found.__code__), closed, defaults]
+    return [_code(found.__code__), closed, defaults, _read_constants(found)]
 
 
 def _cell(cell: Any, lenient: bool, what: str, deep: int) -> object:
@@ -404,6 +408,46 @@ def _value(value: object, lenient: bool, what: str, deep: int) -> object:
         raise Undigestible(f"{what}, of type {type(value).__qualname__}") from None
 
 
+def _read_constants(function: FunctionType) -> dict[str, object]:
+    """Return the constants that a function reads from its module, and from modules that it names, such as prompts."""
+    found = {}
+    for name, attribute in _global_reads(function.__code__):
+        value = function.__globals__.get(name)
+        if attribute:
+            value = vars(value).get(attribute) if isinstance(value, ModuleType) else None
+        if value is not None and _is_constant(value):
+            found[f"{name}.{attribute}"] = _constant(value)
+    return found
+
+
+@functools.lru_cache(1024)
+def _global_reads(code: CodeType) -> frozenset[tuple[str, str]]:
+    """Return the global names that code reads: each alone, and with the attribute that it reads of it.
+
+    Names that the code assigns are counters and the like, and those with two underscores differ between machines.
+    """
+    read, assigned, before = set(), set(), ""
+    for step in dis.get_instructions(code):
+        name, before = before, ""
+        if step.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+            before = step.argval
+            read.add((before, ""))
+        elif name and step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            read.add((name, step.argval))
+        elif step.opname == "STORE_GLOBAL":
+            assigned.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            read |= _global_reads(inner)
+    return frozenset(one for one in read if one[0] not in assigned and not any(part.startswith("__") for part in one))
+
+
+def _is_constant(value: object) -> bool:
+    if isinstance(value, tuple | frozenset):
+        return all(map(_is_constant, value))
+    return value is None or type(value) in _CONSTANTS
+
+
 def _code(code: CodeType) -> object:
     names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
     return [code.co_code.hex(), [_constant(one) for one in code.co_consts], [[*part] for part in names]]
@@ -415,5 +459,5 @@ def _constant(value: object) -> object:
     if isinstance(value, tuple):
         return [_constant(one) for one in value]
     if isinstance(value, frozenset):  # their order differs between processes
-        return sorted(repr(one) for one in value)
+        return sorted(repr(_constant(one)) for one in value)
     return repr(value)

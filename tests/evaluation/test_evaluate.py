@@ -71,6 +71,38 @@ async def test_the_same_call_again_pays_nothing_and_gives_the_same(url: str) -> 
     assert (len(model.requests), other.taken) == (8, 0)  # another prompt: other runs
 
 
+async def test_another_model_behind_the_same_label_or_name_of_nodes_is_run_again(url: str) -> None:
+    graph, big = direct(), direct(name="big").with_model("big")
+    for answer, right in (("a b c d", 0.0), ("", 1.0)):
+        model = Counted(f"model-{right}", wrong=answer)
+        found = await evaluate(WORDS, graph, models={"candidate": model}, store=url)
+        assert (found.variants[0].accuracy, found.taken, found.variants[0].model) == (right, 0, "candidate")
+        found = await evaluate(WORDS, big, node_models={"big": model}, store=url)
+        assert (found.variants[0].accuracy, found.taken, len(model.requests)) == (right, 0, 8)
+
+
+async def test_graphs_that_differ_in_the_code_of_their_tools_are_two_variants_and_equal_ones_are_refused() -> None:
+    def looking(answer: str) -> Graph:
+        @tool(risk="read", effect="read")
+        def look() -> str:
+            """Look."""
+            return answer
+
+        @node(tools=[look])
+        async def ask(state: Asked, ctx: Context) -> dict[str, str]:
+            return {"answer": str((await ctx.tool("look")).output)}
+
+        return Graph(
+            name="look", state=Asked, input="question", output="answer", nodes={"ask": ask},
+            edges="START -> ask -> END",
+        )  # fmt: skip
+
+    found = await evaluate(rows("a"), [looking("a"), looking("b")])
+    assert [one.accuracy for one in found.variants] == [1.0, 0.0]
+    with pytest.raises(InvalidValue, match=r"two variants are called 'look@[0-9a-f]{6}'"):
+        await evaluate(rows("a"), [looking("a"), looking("a")])
+
+
 async def test_a_failed_row_is_wrong_and_may_be_tried_again(url: str) -> None:
     model = Counted()
     found = await evaluate(rows("a", "fail"), direct(), models=model, store=url)

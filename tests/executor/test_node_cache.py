@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import anyio
@@ -41,6 +43,8 @@ pytestmark = pytest.mark.anyio
 
 made: list[str] = []
 """What steps really did."""
+sample_prompts = ModuleType("sample_prompts")
+sample_prompts.GREETING = "Hello"  # type: ignore[attr-defined]
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +128,36 @@ def made_of(text: str) -> Callable[..., Any]:
         return {"log": text}
 
     return work
+
+
+PROMPT: object = "Say"
+calls = 0
+
+
+@node(cache=60)
+async def prompted(state: Log) -> Update:
+    global calls
+    calls += 1
+    made.append("prompted")
+    return {"answer": ", ".join(f"{sample_prompts.GREETING} {one}" for one in [PROMPT])}
+
+
+async def test_constants_of_modules_that_a_node_reads_are_in_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, here = single(prompted.fn, cache=60), sys.modules[__name__]
+    async with Executor(graphs=[graph]) as executor:
+        for prompt in ("Say", "Write", ("Say", 1), frozenset({"a", "b"})):
+            monkeypatch.setattr(here, "PROMPT", prompt)
+            await executor.start(graph, "tea")
+            await executor.start(graph, "tea")  # what it counts itself is no constant
+        assert len(made) == 4
+        monkeypatch.setattr(sample_prompts, "GREETING", "Good day")
+        await executor.start(graph, "tea")
+        assert len(made) == 5
+        monkeypatch.setattr(here, "PROMPT", [*"no constant"])
+        await executor.start(graph, "tea")
+        monkeypatch.setattr(here, "PROMPT", [])
+        await executor.start(graph, "tea")
+        assert len(made) == 6
 
 
 async def work_one(state: Log) -> Update:
