@@ -8,28 +8,29 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import anyio
 
-from orchestrator.errors import InvalidInput, OrchestratorError
+from orchestrator.errors import InvalidInput, OrchestratorError, RunUnknown
 from orchestrator.evaluation.budget import Purse, check_amounts, check_prices, guarded
 from orchestrator.evaluation.data import Entry, Row
 from orchestrator.evaluation.kept import checked_name, keep
 from orchestrator.evaluation.results import MAX_WRONG, shown
 from orchestrator.evaluation.scorers import AUTHOR, LABEL, Case, ScoreFunction, Scorer, scorer_of, text_of, trajectory
+from orchestrator.evaluation.variants import identity_of
 from orchestrator.executor import Executor
 from orchestrator.executor.failures import without_group
-from orchestrator.graph.function import code_digest
 from orchestrator.graph.limits import NO_USAGE, Usage
 from orchestrator.json import digest
+from orchestrator.kernel.status import FINAL
 from orchestrator.memory import MemoryOptions
 from orchestrator.models.offline.simulated import is_simulated
 from orchestrator.stores import Codec, open_store, with_codec
-from orchestrator.tools import ToolsLike
+from orchestrator.tools import ToolsLike, toolbox_of
 from orchestrator.views.replay_result import answer_of
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class Counterfactual:
     """Runs whose answers people rejected, and how many of these changed."""
     rejected_changed: int
     paid: Usage
-    """What live calls spent: those that the change reached."""
+    """What live calls of the replays spent, also in earlier parts: those that the change reached."""
     saved: Usage
     """What calls had spent whose results came from the journals."""
     changed: tuple[ReplayedRun, ...]
@@ -181,6 +182,8 @@ class Counterfactual:
     failed: tuple[ReplayedRun, ...] = ()
     """The first 500 runs without another answer: the replay failed, waits for a person, or was not possible."""
     failed_count: int = 0
+    taken: int = 0
+    """Replays that an earlier part had settled: nothing was paid for them again."""
     stopped: str = ""
     """Why it stopped before its end; empty if it did not."""
     name: str = ""
@@ -231,8 +234,9 @@ class Counterfactual:
                 f"of {self.kept:,} answers that people kept {self.kept_same:,} stayed; of {self.rejected:,} that they "
                 f"rejected {self.rejected_changed:,} changed"
             )
-        for name, usage in (("paid", self.paid), ("saved", self.saved)):
-            lines.append(f"{name}: {usage.calls:,} calls, {usage.tokens:,} tokens, cost {usage.cost:.4f}")
+        earlier = f"; {self.taken:,} of {self.runs:,} replays were settled before" if self.taken else ""
+        for name, usage, more in (("paid in all", self.paid, earlier), ("saved", self.saved, "")):
+            lines.append(f"{name}: {usage.calls:,} calls, {usage.tokens:,} tokens, cost {usage.cost:.4f}{more}")
         if self.failed_count:
             lines.append(f"{self.failed_count:,} runs have no other answer yet")
         lines += [f"stopped: {self.stopped}"] if self.stopped else []
@@ -250,7 +254,7 @@ class Counterfactual:
 
 _PLAIN = (
     "name", "data", "graph", "runs", "same", "kept", "kept_same", "rejected", "rejected_changed", "failed_count",
-    "stopped", "simulated", "updated",
+    "taken", "stopped", "simulated", "updated",
 )  # fmt: skip
 _SPENT = {"calls", "input_tokens", "output_tokens", "cost"}
 
@@ -274,9 +278,9 @@ async def counterfactual(
     """Replay recorded runs with a changed graph, and compare the answers.
 
     Calls that the change does not reach take their results from the journals; the others are made. Each replay is a run
-    with an id that follows from its run and the graph, so the same call again pays nothing, and an interrupted one
-    continues. Calls that cannot be undone wait for a person. The result is also kept in the store, for the page of
-    `orchestrator serve`.
+    with an id that follows from its run, the graph, the models and the tools, so the same call again pays nothing, and
+    an interrupted one continues. Calls that cannot be undone wait for a person. The result is also kept in the store,
+    for the page of `orchestrator serve`.
 
     Args:
         data: the runs.
@@ -291,8 +295,8 @@ async def counterfactual(
         rate: a limit of requests that holds for all replays together.
         approve: approve live calls of tools up to this risk, except irreversible ones.
         seal: seals the records of the replays.
-        name: the name of the result. Default: the names of the data and the graph, and the first characters of the
-            graph's digest.
+        name: the name of the result. Default: the names of the data, the graph and the model, and the first characters
+            of the digest of the graph, the models and the tools.
 
     Returns:
         The answers that changed, what was paid, and what was saved.
@@ -303,8 +307,10 @@ async def counterfactual(
         GraphUnknown: the graph needs a model or tool that is missing.
     """
     check_amounts(budget, concurrency=concurrency)
-    code = digest([graph.name, graph.content, code_digest(graph)])
-    named = checked_name(name or f"{data.name} with {graph.name}@{code[:6]}".replace("/", "-"))
+    toolbox = toolbox_of(tools)
+    identity = identity_of(graph, model, models or {}, toolbox)
+    own = f"{data.name} with {graph.name}@{identity[:6]} {getattr(model, 'name', '')}".strip().replace("/", "-")
+    named = checked_name(name or own)
     purse = Purse(inf if budget is None else budget)
     used = [*([] if model is None else [model]), *(models or {}).values()]
     if budget is not None:
@@ -317,13 +323,13 @@ async def counterfactual(
                 graphs=[graph],
                 model=None if model is None else guarded(model, purse, rate, None),
                 models={name: guarded(one, purse, rate, None) for name, one in (models or {}).items()},
-                tools=tools,
+                tools=toolbox,
                 deps=deps,
                 memory=MemoryOptions(cache=False),
                 seal=seal,
             )
         )
-        work = _Replays(executor, graph, code, scorer_of(scorer), approve)
+        work = _Replays(executor, graph, identity, scorer_of(scorer), approve)
         with without_group():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(_cancel_when, purse.over, tasks.cancel_scope)
@@ -344,13 +350,14 @@ async def _cancel_when(event: anyio.Event, scope: anyio.CancelScope) -> None:
 class _Replays:
     """The replays of a counterfactual evaluation."""
 
-    def __init__(self, executor: Executor, graph: Graph, code: str, scorer: Scorer, approve: str | None) -> None:
-        self._executor, self._graph, self._code, self._scorer, self._approve = executor, graph, code, scorer, approve
+    def __init__(self, executor: Executor, graph: Graph, identity: str, scorer: Scorer, approve: str | None) -> None:
+        self._executor, self._graph, self._identity = executor, graph, identity
+        self._scorer, self._approve = scorer, approve
         self._counts = dict.fromkeys(("runs", "same", "kept", "kept_same", "rejected", "rejected_changed"), 0)
         self._paid = self._saved = NO_USAGE
         self._changed: dict[int, ReplayedRun] = {}
         self._failed: dict[int, ReplayedRun] = {}
-        self._failed_count = 0
+        self._failed_count = self._taken = 0
 
     async def run(self, ids: AsyncIterator[str], concurrency: int) -> int:
         """Replay the runs, a few at a time, and return their number."""
@@ -373,7 +380,10 @@ class _Replays:
     async def _replay(self, number: int, run_id: str) -> None:
         run = await self._executor.load(run_id)
         row, people = row_of(run, await self._executor.notes.list(run_id), number + 1)
-        replay_id = f"what-if-{digest([self._code, run_id])[:24]}"
+        replay_id = f"what-if-{digest([self._identity, run_id])[:24]}"
+        with suppress(RunUnknown):
+            earlier = await self._executor.store.info(replay_id)
+            self._taken += earlier.status in FINAL
         before = shown(text_of(answer_of(run)))
         try:
             made = await self._executor.replay(
@@ -423,8 +433,8 @@ class _Replays:
         )
         return Counterfactual(
             data, self._graph.name, **self._counts, paid=self._paid, saved=self._saved, changed=changed,
-            failed=failed, failed_count=self._failed_count, stopped=stopped, name=name, simulated=simulated,
-            updated=time.time(),
+            failed=failed, failed_count=self._failed_count, taken=self._taken, stopped=stopped, name=name,
+            simulated=simulated, updated=time.time(),
         )  # fmt: skip
 
 

@@ -114,6 +114,25 @@ async def test_a_changed_prompt_pays_only_for_what_changed_and_names_the_answers
     assert (len(model.requests), again.changed) == (count, found.changed)
 
 
+async def test_another_model_is_asked_anew_and_a_repetition_says_that_it_paid_before(url: str) -> None:
+    await record(url, 6)
+    runs, polite = RecordedRuns("mails", url), mails("Sign, please,")
+    names = set()
+    for model in (Counted("plain"), Odd("odd"), Counted("named")):
+        given = {"models": {"big": model}} if model.name == "named" else {"model": model}
+        graph = polite.with_model("big") if model.name == "named" else polite
+        found = await counterfactual(runs, graph, **given)  # type: ignore[arg-type]
+        assert (len(model.requests) >= 6, found.changed_count > 0, found.taken) == (True, model.name == "odd", 0)
+        assert "settled before" not in found.to_text()
+        names.add(found.name)
+        again = await counterfactual(runs, graph, **given)  # type: ignore[arg-type]
+        assert (again.name, again.paid, again.taken) == (found.name, found.paid, 6)
+        assert "6 of 6 replays were settled before" in again.to_text()
+    assert len(names) == 3
+    other = await counterfactual(runs, polite, model=Counted("plain"), models={"big": Counted("other")})
+    assert other.taken == 0
+
+
 async def test_an_unchanged_graph_pays_nothing_and_a_scorer_says_what_counts_as_the_same(url: str) -> None:
     await record(url, 6)
     same = await counterfactual(RecordedRuns("mails", url), mails(), model=None)
