@@ -25,6 +25,7 @@ from orchestrator.kernel.plan import Plan
 from orchestrator.kernel.run_state import Delta, RunState
 from orchestrator.kernel.snapshot import dump, load
 from orchestrator.kernel.state import Activation
+from tests.support.sizes import rounds
 
 from .audit import recount
 from .harness import FINAL, Simulation, TooLongError, Trace, observe, told
@@ -243,9 +244,9 @@ def test_nor_does_a_spent_limit_that_is_raised(kind: str, seed: int, steps: int)
 @pytest.mark.parametrize("how", ["fail", "cancel", "any"])
 @pytest.mark.parametrize("kind", ["structured", "unstructured", "mutated"])
 def test_a_storm_of_reopened_runs(kind: str, how: str, scale: int) -> None:
-    """`--storm-scale N`: N times 40 graphs of each kind, six interleavings each."""
+    """`--storm-scale N`: N times 40 graphs of each kind, six interleavings each; 20 graphs at scale 1."""
     met: Counter[str] = Counter()
-    for seed in range(7_000, 7_000 + 40 * scale):
+    for seed in range(7_000, 7_000 + rounds(20, 40, scale)):
         trial = Trial.draw(kind, seed, asks=0.1, retries=0.1)
         if trial is None or trial.races:
             continue
@@ -254,4 +255,4 @@ def test_a_storm_of_reopened_runs(kind: str, how: str, scale: int) -> None:
         except TooLongError:
             continue
     print(f"\n{kind} {how}: {[(name, n) for name, n in met.items() if not name.startswith('broken')]}")
-    assert met["failed" if how == "fail" else "cancelled"] > 5 * scale
+    assert met["failed" if how == "fail" else "cancelled"] > (2 if scale == 1 else 5 * scale)

@@ -21,6 +21,11 @@ def sized(quick: _T, full: _T) -> _T:
     return full if FULL else quick
 
 
+def rounds(bounded: int, each: int, scale: int) -> int:
+    """Return how many rounds a storm makes: `each` for every step of `--storm-scale`; the bounded number at scale 1."""
+    return bounded if scale == 1 else each * scale
+
+
 def in_turn(rows: Collection[Any], *columns: Collection[Any]) -> list[tuple[Any, ...]]:
     """Return the rows of a table of several parameters: each with each value of the columns only with `--full`.
 

@@ -161,9 +161,12 @@ class Large:
 @pytest.fixture(
     scope="module",
     params=[1, pytest.param(8, marks=pytest.mark.full), pytest.param(64, marks=pytest.mark.storm)],
-    ids="{}MB".format,
+    ids=["1MB", "8MB", "largest"],
 )
 def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Large]:
+    """A server with runs of a large value; the largest one has 64 MB, in a bounded storm 16."""
+    bounded = request.config.getoption("--storm-scale") == 1
+    size = 16 if request.param == 64 and bounded else request.param
     place: Path = tmp_path_factory.mktemp("large")
     probe = Probe()
     threading.setprofile(probe)
@@ -175,7 +178,7 @@ def large(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         ) as server:
             probe.loop = server.portal.call(threading.get_ident)
             server.portal.call(sys.setprofile, probe)
-            yield Large(server, probe, "a word " * (min(request.param * MB, _MOST) // 7 + 1))
+            yield Large(server, probe, "a word " * (min(size * MB, _MOST) // 7 + 1))
             server.portal.call(sys.setprofile, None)
     finally:
         threading.setprofile(None)
