@@ -293,10 +293,10 @@ class Shared(Struct, frozen=True):
 class ResultIndex(Struct):
     """Where the journal of a run has the results of its tools, so that each record is read once to find them."""
 
-    places: dict[str, int] = {}
-    """Id of a result -> number of its record."""
-    calls: set[str] = set()
-    """Keys of the calls of tools."""
+    places: dict[str, tuple[int, str]] = {}
+    """Id of a result -> number of its record, and `StoredResult.checked_by`."""
+    calls: dict[str, str] = {}
+    """Key of a call of a tool, or of an effect that stores a changed result -> `checked_by` of its result."""
     upto: int = 0
     """Number of the last record that was read."""
 

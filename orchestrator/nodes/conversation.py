@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import count
+from typing import Any
 
 from pydantic import JsonValue
 
 from orchestrator.graph.reducers import Extend, append, extend
 from orchestrator.models.messages import Message, ToolCall, is_summary, tool_result
 from orchestrator.tools.result import SHOWN, ToolFailure, ToolResult, as_text, cut
-from orchestrator.tools.stored_results import OFFLOADED, excerpt, id_of
+from orchestrator.tools.stored_results import OFFLOADED, PART_OF, READ_RESULT, excerpt, id_of
 from orchestrator.tools.toolbox import Toolbox
 
 
@@ -31,12 +32,14 @@ ENDED = "ended"
 """Key in the data of a result's message: the call ended the work."""
 CHANGED = "changed_by_user"
 """Key in the extras of a call in a list: a person approved it with other arguments than the model's."""
+_FEWEST = 200
+"""The fewest characters shown of a result that a guard changed."""
 BEGAN_ANEW = "[this call started from a clean state: what earlier calls of this tool had set up is gone]"
 """The note to the model when a stateful tool lost its state between two calls."""
 
 
 def result_message(
-    call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN, offload: bool = False
+    call: ToolCall, result: ToolResult, note: str = "", *, most: int = SHOWN, offload: bool = False, part_of: str = ""
 ) -> Message:
     """Return the message with the result of a call.
 
@@ -45,6 +48,7 @@ def result_message(
         most: maximum number of characters of the result to show; the message mentions the rest, which is in the
             journal.
         offload: whether a longer result is replaced by an excerpt of half of that, from which the model can read on.
+        part_of: id of the result that this result is a part of.
     """
     text = result.text
     facts: dict[str, JsonValue] = {"output": result.output, "error": result.error, "exit_code": result.exit_code}
@@ -54,11 +58,34 @@ def result_message(
         shown = excerpt(text, most // 2)
     else:
         shown = cut(text, most)
+        part_of = part_of or (id_of(text) if len(text) > most else "")
+        facts |= {PART_OF: part_of} if part_of else {}
     lines = (note, BEGAN_ANEW if result.metadata.get("began_anew") else "", shown)
     if result.ended:
         facts[ENDED] = True
     text = "\n".join((*(line for line in lines[:-1] if line), lines[-1]))
     return tool_result(call, text, images=result.images, data=facts)
+
+
+def as_shown(given: Any, whole: Any, value: Any) -> Any:
+    """Return a checked value as the model is shown it.
+
+    Args:
+        given: the value that the guard was given.
+        whole: the same with the whole result, if it is a message with a part of one.
+        value: that as the rules changed it.
+    """
+    if value is whole or whole is given:
+        return given if value is whole else value
+    facts, text = given.data or {}, value.content
+    most = max(len(given.content), _FEWEST)
+    if len(text) <= most:
+        return value
+    if OFFLOADED not in facts and given.name != READ_RESULT:
+        return value.model_copy(update={"content": cut(text, most)})
+    error = None if (value.data or {}).get("error") is None else cut(text, most)
+    data = {**(value.data or {}), "output": None, "error": error, OFFLOADED: id_of(text)}
+    return value.model_copy(update={"content": excerpt(text, most), "data": data})
 
 
 def ended_by(talk: Sequence[Message], tools: Toolbox | None = None) -> Message | None:

@@ -181,7 +181,8 @@ class Execute(Node, kind="execute"):
             update[self.steps] = step_of(question, name, args, result)
         if self.call is not None and self.message is not None:
             call = ToolCall.model_validate(getattr(state, self.call))
-            update[self.message] = self._message(ctx, call, made, result, _edited(ctx, call, args))
+            shown = call.model_copy(update={"arguments": args})
+            update[self.message] = self._message(ctx, shown, made, result, _edited(ctx, call, args))
         return self._outcome([(name, made, result)], update, ctx.node)
 
     async def _several(self, state: object, ctx: Context, calls: str, results: str) -> Outcome[str]:
@@ -204,7 +205,8 @@ class Execute(Node, kind="execute"):
         most = SHOWN if tool is None else tool.max_shown
         reader = isinstance(ctx.tools.get(READ_RESULT), ReadResult) and not isinstance(tool, ReadResult)
         if self.offload is None or not made or result.ended or not reader:
-            return result_message(call, result, note, most=most)
+            read = isinstance(tool, ReadResult) and made and not result.failed and call.arguments
+            return result_message(call, result, note, most=most, part_of=str(read["id"]) if read else "")
         most = min(self.offload, most)
         if len(result.text) > most:
             _ = ctx.run_id  # the id is of this run, so the node's result must not be reused by others (`cache=`)

@@ -16,14 +16,15 @@ from orchestrator.graph.faults import Spelled
 from orchestrator.graph.model import GraphDefinition, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append, replace
-from orchestrator.json import storable
+from orchestrator.json import digest, storable
 from orchestrator.models.messages import Message, ToolCall
 from orchestrator.models.text.conversation import WORDS
-from orchestrator.nodes.conversation import ENDED, failed
+from orchestrator.nodes.conversation import ENDED, as_shown, failed
 from orchestrator.nodes.decide import Decide
 from orchestrator.nodes.route import GuardFault, cel_library, check_guard, read_guard, values_of
 from orchestrator.nodes.templates import plain
 from orchestrator.tools.result import as_text
+from orchestrator.tools.stored_results import CHECKED, OFFLOADED, PART_OF, READ_RESULT, heading, id_of
 from orchestrator.tools.validation import faults, linear, schema_faults
 
 LARGEST = 1_000_000
@@ -32,6 +33,8 @@ _INLINE = 20_000
 """Maximum number of characters that are searched on the event loop."""
 _FORMS = ("patterns", "must_fit", "when", "asks")
 _VALUE = "value"
+_BEGINNING = 200
+"""Number of characters by which the start of a result is found in its message."""
 _MARK = "\ue000"
 """Stands for a match until it is replaced: a character for private use."""
 _KEPT = ("output", "error", "exit_code", ENDED)
@@ -94,6 +97,10 @@ class Guard(Node, kind="guard"):
     depth; of a message, its text and its calls, not the provider's own fields, such as thoughts. No rule reads a
     picture. The rules are tried in their order. `change` writes the changed value back and goes on; for a call it
     changes the arguments.
+
+    Of a message that shows an excerpt or a part of a long result, as `Execute(offload=)` makes it, the rules read the
+    whole result; only a model is asked about what is shown. If the result is changed, the message becomes an excerpt of
+    the changed one, and `read_result` reads that. In a list of messages, each counts as it is.
 
     The outcome `ask` is there if a rule asks, and leads to the node that decides, usually a `Confirm`; `stopped` is
     there if a rule stops. The result of a tool that is stopped is withheld, with its pictures: its message says so
@@ -211,19 +218,59 @@ class Guard(Node, kind="guard"):
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
         given: Any = self._given(state)
-        value, applied, asked = given, list[str](), False
-        large = _size(given) > LARGEST
+        whole, checked = await self._whole(given, ctx)
+        value, applied, asked = whole, list[str](), False
+        large = _size(whole) > LARGEST
         for rule in self.rules:
-            if not large and not await self._applies(rule, value, state, ctx):
+            if checked and not rule.asks:
+                continue
+            about = as_shown(given, whole, value) if rule.asks else value
+            if not large and not await self._applies(rule, about, state, ctx):
                 continue
             applied.append(f"{rule.name} ({_UNREAD})" if large else rule.name)
             if rule.then == "stop":
-                return Outcome("stopped", self._update(state, given, value, applied, stopped=True))
+                shown = as_shown(given, whole, value)
+                return Outcome("stopped", self._update(state, given, shown, applied, stopped=True))
             asked = asked or rule.then == "ask"
             if rule.then == "change":
                 value = rule.replacement if large or not rule.patterns else await _searched(_changed, value, rule)
-                value = _as_before(value, given)
-        return Outcome("ask" if asked else "passed", self._update(state, given, value, applied))
+                value = _as_before(value, whole)
+        shown = await self._stored(given, whole, value, ctx)
+        return Outcome("ask" if asked else "passed", self._update(state, given, shown, applied))
+
+    async def _whole(self, given: Any, ctx: Context) -> tuple[Any, bool]:
+        """Return the value, with the whole result in a message that shows a part of it, and True if this guard made
+        that result: its rules do not apply to it again.
+        """
+        facts = (given.data or {}) if isinstance(given, Message) else {}
+        id_ = facts.get(OFFLOADED) or facts.get(PART_OF)
+        found = await ctx.tools.stored_result(id_) if isinstance(id_, str) else None
+        if found is None:
+            return given, False
+        if found.checked_by == self._digest:
+            return given, True
+        start = heading(found.text) if OFFLOADED in facts else found.text[:_BEGINNING]
+        notes = given.content[: max(0, given.content.find(start))] if given.name != READ_RESULT else ""
+        return given.model_copy(update={"content": notes + found.text}), False
+
+    async def _stored(self, given: Any, whole: Any, value: Any, ctx: Context) -> Any:
+        """Return what the model is shown. A changed result that it can read on is stored under an id of its own: the
+        model never learns the id of the result that the tool returned.
+        """
+        shown = as_shown(given, whole, value)
+        if shown is given or shown is value or OFFLOADED not in (shown.data or {}):
+            return shown
+
+        async def changed(*identity: str) -> str:
+            return str(value.content)
+
+        _ = ctx.run_id  # the id is of this run, so the node's result must not be reused by others (`cache=`)
+        text = await ctx.effect(CHECKED, changed, id_of(value.content), self._digest, returns=str, effect="pure")
+        return as_shown(given, whole, value.model_copy(update={"content": text}))
+
+    @property
+    def _digest(self) -> str:
+        return digest([rule.model_dump(mode="json") for rule in self.rules])
 
     def _given(self, state: object) -> Any:
         if self.field is not None:
@@ -386,7 +433,7 @@ def _replaced(message: Message, text: str) -> Message:
 
 def _with_content(message: Message, text: str, calls: Sequence[ToolCall], facts: Mapping[str, Any]) -> Message:
     """Return a message with another text and other calls, and without what still shows the earlier ones."""
-    facts = {name: fact for name, fact in facts.items() if name != WORDS}
+    facts = {name: fact for name, fact in facts.items() if name not in (WORDS, OFFLOADED, PART_OF)}
     facts |= {"output": text} if "output" in facts else {}
     facts |= {"error": text} if facts.get("error") is not None else {}
     bare = tuple(call.model_copy(update={"extras": {}}) for call in calls)

@@ -7,6 +7,7 @@ same in a fork and in a replay, and says nothing about results that a model was 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Annotated
 
@@ -19,11 +20,24 @@ from orchestrator.tools.tool import Tool
 
 OFFLOADED = "offloaded"
 """Key in the data of a message: it shows an excerpt of a result with this id, or replaces such messages (True)."""
+PART_OF = "part_of"
+"""Key in the data of a message: it shows a part of the result with this id, and does not say how to read the rest."""
+CHECKED = "checked_result"
+"""Name of the effect that stores a long result as a guard changed it."""
 READ_RESULT = "read_result"
 """Name of the tool that reads stored results."""
 
 _AROUND = 150
 """Number of characters shown before and after a place that was searched for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """A result in the journal of a run."""
+
+    text: str
+    checked_by: str = ""
+    """Digest of the rules of the guard that changed it; empty for a result as its tool returned it."""
 
 
 def id_of(text: str) -> str:
@@ -38,7 +52,12 @@ def excerpt(text: str, most: int) -> str:
         text: the result.
         most: number of characters of it that are shown.
     """
-    return f"[Excerpt of a result of {len(text):,} characters: {reads(id_of(text))} reads it.]\n{cut(text, most)}"
+    return f"{heading(text)}{cut(text, most)}"
+
+
+def heading(text: str) -> str:
+    """Return the first line of a result's excerpt."""
+    return f"[Excerpt of a result of {len(text):,} characters: {reads(id_of(text))} reads it.]\n"
 
 
 def reads(id_: object) -> str:
@@ -53,10 +72,10 @@ class ReadResult(Tool):
     risk: Risk = "none"
     effect: Effect = "pure"
 
-    def __init__(self, find: Callable[[str], Awaitable[str | None]]) -> None:
+    def __init__(self, find: Callable[[str], Awaitable[StoredResult | None]]) -> None:
         """
         Args:
-            find: returns the text of the run's result with an id; None if the run has no such result.
+            find: returns the run's result with an id; None if the run has no such result.
         """
         self._find = find
 
@@ -76,9 +95,10 @@ class ReadResult(Tool):
             pattern: a text to search for, in upper or lower case; you receive each place from offset on that has it.
                 It is a plain text, not a regular expression.
         """
-        text = await self._find(id)
-        if text is None:
+        found = await self._find(id)
+        if found is None:
             raise ToolError(f"this run has no result with the id {id[:40]!r}: use an id from an excerpt")
+        text = found.text
         limit = min(limit, _MOST)
         if offset >= len(text):
             raise ToolError(f"offset {offset:,} is after the end: the result has {len(text):,} characters")

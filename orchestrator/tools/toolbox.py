@@ -21,6 +21,7 @@ from orchestrator.tasks import OwnTask
 from orchestrator.tools.foreign import foreign_tool
 from orchestrator.tools.function import FunctionTool
 from orchestrator.tools.result import ToolFailure, ToolResult, worded
+from orchestrator.tools.stored_results import StoredResult
 from orchestrator.tools.tool import Tool
 from orchestrator.user_code import contained
 
@@ -320,6 +321,17 @@ class Toolbox:
         except Exception as error:
             return found.failure(error)
         return worded(result)
+
+    async def stored_result(self, id: str) -> StoredResult | None:  # noqa: A002  as in `read_result`
+        """Return a long result from the journal of the run, if these are the tools of a step.
+
+        Args:
+            id: the id in the excerpt of the result.
+
+        Returns:
+            The result; None if there is no run, or its journal has no such result.
+        """
+        return None
 
 
 class _View(Toolbox):

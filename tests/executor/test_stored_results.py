@@ -22,7 +22,7 @@ from orchestrator.strategies.chat import chat
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.strategies.react import react
 from orchestrator.testing import ScriptedModel, assert_crash_safe
-from orchestrator.tools.stored_results import OFFLOADED, ReadResult, excerpt, id_of
+from orchestrator.tools.stored_results import OFFLOADED, ReadResult, StoredResult, excerpt, id_of
 from tests.executor import offload_program
 from tests.executor.offload_program import ID, TEXT, report
 from tests.nodes.test_compact import called, result, talk_of
@@ -176,8 +176,8 @@ PATTERNS: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
 
 @pytest.mark.parametrize(("text", "pattern", "options", "found"), PATTERNS.values(), ids=PATTERNS)
 async def test_what_is_read(text: str, pattern: str, options: Mapping[str, Any], found: str) -> None:
-    async def find(id_: str) -> str | None:
-        return text if id_ == id_of(text) else None
+    async def find(id_: str) -> StoredResult | None:
+        return StoredResult(text) if id_ == id_of(text) else None
 
     reader = ReadResult(find)
     assert await reader.call(id_of(text), pattern=pattern, **options) == found
@@ -190,8 +190,8 @@ async def test_many_places_are_read_in_turn() -> None:
     seen: list[str] = []
     offset: int | None = 0
 
-    async def find(id_: str) -> str | None:
-        return text
+    async def find(id_: str) -> StoredResult | None:
+        return StoredResult(text)
 
     while offset is not None:
         found = await ReadResult(find).call("any", offset=offset, pattern="needle")

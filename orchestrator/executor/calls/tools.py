@@ -17,9 +17,9 @@ from orchestrator.errors import AgentError, GraphUnknown, InvalidUpdate, ResultR
 from orchestrator.executor.calls.effect import Effect
 from orchestrator.executor.calls.perform import AttemptEffects
 from orchestrator.executor.calls.under_way import innermost
-from orchestrator.executor.failures import bounded, traceback_of_tool
+from orchestrator.executor.failures import Lost, bounded, traceback_of_tool
 from orchestrator.executor.retries import GiveUp, TryAgain, decide, outcome_is_open, why_not_retried
-from orchestrator.executor.run_log import ResultIndex, RunLog
+from orchestrator.executor.run_log import ResultIndex
 from orchestrator.executor.trusted_approvals import CallDenied
 from orchestrator.graph.codec import Codec, as_json
 from orchestrator.graph.isolation import json_copy
@@ -29,7 +29,7 @@ from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import EffectClass, EffectIntended, EffectSettled, Record
 from orchestrator.kernel.state import Activation
 from orchestrator.tools.result import ToolFailure, ToolResult, in_words, refused, storable, truncated, worded
-from orchestrator.tools.stored_results import READ_RESULT, ReadResult, id_of
+from orchestrator.tools.stored_results import CHECKED, READ_RESULT, ReadResult, StoredResult, id_of
 from orchestrator.tools.tool import Tool, run_function
 from orchestrator.tools.toolbox import Toolbox
 from orchestrator.user_code import contained, current_fence, waits_at_fence
@@ -55,7 +55,7 @@ def tools_for(effects: AttemptEffects, ctx: Context[Any]) -> JournaledToolbox:
         found = (own.get(name) or others.current()[name] for name in names) if own else others
     box = JournaledToolbox(effects, ctx, found)
     if _stores_results(effects.attempt.activation):
-        box.reader = ReadResult(partial(_stored_result, effects.attempt.log))
+        box.reader = ReadResult(box.stored_result)
     return box
 
 
@@ -79,25 +79,14 @@ def _nodes_in(graph: GraphDefinition) -> Iterator[Node]:
             yield from _nodes_in(node.subgraph)
 
 
-async def _stored_result(log: RunLog, id_: str) -> str | None:
-    """Return the text of a tool's result in the journal of a run, by its id; None if the journal does not have it."""
-    read, index = log.journal.store.read, log.results
-    if id_ not in index.places:
-        records = await read(log.run_id, after=index.upto)
-        await anyio.to_thread.run_sync(_index, index, records)
-    place = index.places.get(id_)
-    if place is None:
-        return None
-    (record,) = await read(log.run_id, after=place - 1, upto=place)
-    return _tool_result(record.result).text if isinstance(record, EffectSettled) else None
-
-
 def _index(index: ResultIndex, records: Sequence[Record]) -> None:
     for one in records:
         if isinstance(one, EffectIntended) and one.kind == "tool":
-            index.calls.add(one.key)
+            index.calls[one.key] = ""
+        elif isinstance(one, EffectIntended) and one.name == CHECKED:
+            index.calls[one.key] = str(cast("list[object]", one.request.get("args") or [""])[-1])
         elif isinstance(one, EffectSettled) and one.ok and one.key in index.calls:
-            index.places[id_of(_tool_result(one.result).text)] = one.seq
+            index.places[id_of(_tool_result(one.result).text)] = one.seq, index.calls[one.key]
         index.upto = max(index.upto, one.seq)
 
 
@@ -118,6 +107,22 @@ class JournaledToolbox(Toolbox):
 
     def _derived(self, box: Toolbox) -> Toolbox:
         return JournaledToolbox(self._effects, self._ctx, box)
+
+    async def stored_result(self, id: str) -> StoredResult | None:  # noqa: A002  as in `read_result`
+        attempt, log = self._effects.attempt, self._effects.attempt.log
+        read, index = log.journal.store.read, log.results
+        if id not in index.places:
+            try:
+                await log.durable()
+            except Exception as error:
+                raise attempt.signalled(Lost(error)) from error
+            records = await read(log.run_id, after=index.upto)
+            await anyio.to_thread.run_sync(_index, index, records)
+        if id not in index.places:
+            return None
+        place, checked_by = index.places[id]
+        (record,) = await read(log.run_id, after=place - 1, upto=place)
+        return StoredResult(_tool_result(record.result).text, checked_by) if isinstance(record, EffectSettled) else None
 
     async def execute(self, *, name: str, tool_input: Mapping[str, object] | None = None) -> ToolResult:
         tool = self.get(name)
