@@ -31,9 +31,9 @@ from orchestrator.protocols.incoming import (
     PostedMessage,
     Taken,
     described,
+    find_thread,
     interrupt_id,
     take,
-    thread_run,
 )
 from orchestrator.web.problems import HttpProblem
 
@@ -107,7 +107,7 @@ def agui_app(
 
     async def cancel(request: Request) -> ASGIApp:
         thread = _thread(request)
-        row = await thread_run(door, thread, await door.permit(request, "list_runs", None))
+        row = (await find_thread(door, request, thread)).newest
         if row is None:
             raise HttpProblem(404, "thread-unknown", "there is no such thread")
         by = await door.permit(request, "cancel_run", row)

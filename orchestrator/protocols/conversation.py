@@ -212,10 +212,18 @@ class Conversation(Fold):
         input: the state field that has the user's first message.
         shown: names of the nodes whose replies are shown; None: all.
         state: the fields of the state that are shown.
+        earlier: the conversation of the earlier runs of the thread, which this one continues; None: there are none.
     """
 
-    def __init__(self, input: str, *, shown: Collection[str] | None = None, state: Collection[str] = ()) -> None:  # noqa: A002
-        self.messages: dict[str, Message] = {}
+    def __init__(
+        self,
+        input: str,  # noqa: A002
+        *,
+        shown: Collection[str] | None = None,
+        state: Collection[str] = (),
+        earlier: Conversation | None = None,
+    ) -> None:
+        self.messages: dict[str, Message] = {} if earlier is None else {**earlier.messages}
         """All messages, in order, by id."""
         self.state: Mapping[str, Any] = {}
         """The shown fields."""
@@ -223,7 +231,8 @@ class Conversation(Fold):
         """The last record before the current turn."""
         self._input, self._shown, self._fields = input, shown, state
         self._parts: list[Part] = []
-        self.calls: dict[str, Call] = {}
+        self._earlier = len(self.messages)
+        self.calls: dict[str, Call] = {} if earlier is None else {**earlier.calls}
         """All calls of tools, by id."""
         self._open: dict[str, Call] = {}
         self._asking: dict[str, Question] = {}
@@ -280,7 +289,7 @@ class Conversation(Fold):
             case r.EventReceived():
                 node = self.run.plan.graph.nodes.get(record.name) if self.run.plan.graph is not None else None
                 if record.questions or (node is not None and node.kind == "ask"):
-                    self._said(record.id or f"event-{record.seq}", record.data)
+                    self._said(record.id or f"{self.run.run_id}.event-{record.seq}", record.data)
             case r.EffectIntended() if not record.inside:
                 self._intended(record)
             case r.EffectSettled():
@@ -300,7 +309,8 @@ class Conversation(Fold):
                     if not one.complete:
                         self._withdraw(one)
             case r.Ended(status="completed", output=str() as text) if text:
-                last = next((one.raw for one in reversed(self.messages.values()) if one.role == "assistant"), "")
+                own = [*self.messages.values()][self._earlier :]
+                last = next((one.raw for one in reversed(own) if one.role == "assistant"), "")
                 self._say(f"{self.run.run_id}.output", text, last)
             case _:
                 pass

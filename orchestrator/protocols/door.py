@@ -86,9 +86,9 @@ class Offer:
                 raise ValueError(f"replies: graph {found.name!r} has no node {name!r}: it has {[*found.nodes]}")
         return cls(found, found.input_fields[0], replies, tuple(state), cancels)
 
-    def conversation(self) -> Conversation:
-        """Return an empty conversation of a run of the graph."""
-        return Conversation(self.input, shown=self.shown, state=self.state)
+    def conversation(self, earlier: Conversation | None = None) -> Conversation:
+        """Return a conversation of a run of the graph that has only what earlier runs of its thread have."""
+        return Conversation(self.input, shown=self.shown, state=self.state, earlier=earlier)
 
 
 class Door:
@@ -204,9 +204,9 @@ class Door:
         await self.permit(request, "answer_question", row)
         request.state.act = principals.Act()
 
-    def reading(self, run_id: str) -> Reading:
-        """Return a reading of a run."""
-        return Reading(self.executor, run_id, self.offer.conversation)
+    def reading(self, run_id: str, earlier: Conversation | None = None) -> Reading:
+        """Return a reading of a run, which begins with the conversation of earlier runs of its thread."""
+        return Reading(self.executor, run_id, lambda: self.offer.conversation(earlier))
 
     def stream(
         self,

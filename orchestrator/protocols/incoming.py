@@ -5,13 +5,15 @@
 - Answers name a question and its digest: an answer to a question that has changed, that was answered, or that another
   run asked, is refused.
 - The state is the run's. A client can set the input fields of a run that it starts, and nothing else.
-- A thread is a run, or a label of runs; with `authorize`, threads of different users are different threads.
+- A thread is a label of runs, or a run with those that follow it; with `authorize`, threads of different users are
+  different threads.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,7 @@ THREAD = "thread"
 USER = "user"
 """Label of these runs, if the server has `authorize`: the name of the principal."""
 _RUNS = 100
-"""Runs of a thread among which the newest that is no fork is sought."""
+"""Runs of a thread that are read, the newest ones. Forks among them are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,21 @@ class Posted:
     state: Mapping[str, object] | None = None
     seen: int | None = None
     """The last record that the client has read: it only reads on, and posts nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """The runs of a thread."""
+
+    rows: Sequence[RunInfo]
+    """The oldest first."""
+    whole: bool
+    """False if there are earlier runs, which are not read."""
+
+    @property
+    def newest(self) -> RunInfo | None:
+        """The run that is continued, if there is one."""
+        return self.rows[-1] if self.rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,18 +158,18 @@ async def take(door: Door, request: Request, posted: Posted) -> Taken:
         HttpProblem, OrchestratorError: the request is refused; the run is unchanged.
     """
     _check_name("the thread", posted.thread)
-    row = await thread_run(door, posted.thread, await door.permit(request, "list_runs", None))
+    thread = await find_thread(door, request, posted.thread)
+    row = thread.newest
     if row is None:
         return await _begun(door, request, posted)
-    await door.permit(request, "stream_events", row)
-    reading = door.reading(row.run_id)
-    conversation = await reading.read()
-    await away(lambda: check_history(conversation, posted.messages), [one.text for one in posted.messages])
+    reading = await read_thread(door, request, thread, "stream_events")
+    conversation, texts = reading.conversation, [one.text for one in posted.messages]
+    await away(lambda: check_history(conversation, posted.messages, whole=thread.whole), texts)
     message = newest(conversation, posted.messages)
     if posted.answers and message is not None:
         raise HttpProblem(409, "answer-or-message", "post either answers or a new message, not both")
     if posted.seen is not None or (message is None and not posted.answers):
-        return await _rejoined(door, row, conversation, posted.seen)
+        return await _rejoined(row, reading, posted.seen)
     if posted.answers:
         return await answer(door, request, row, reading, conversation, posted.answers)
     assert message is not None
@@ -171,24 +188,48 @@ async def _begun(door: Door, request: Request, posted: Posted) -> Taken:
     return await _started(door, request, posted, message, None, None)
 
 
-async def thread_run(door: Door, thread: str, user: str) -> RunInfo | None:
-    """Return the newest run of a thread, if it has one.
+async def find_thread(door: Door, request: Request, thread: str) -> Thread:
+    """Return a thread.
 
     Args:
         door: the door.
-        thread: the id of a run of its graph, or the label of runs that clients started.
-        user: the principal; empty without `authorize`.
+        request: the request; with `authorize`, runs of other principals that clients started are not in the thread.
+        thread: the id of a run of the graph, with which the thread begins, or the label of runs that clients started.
+
+    Raises:
+        HttpProblem: the client may not list runs.
     """
-    store, graph = door.executor.store, door.offer.graph.name
-    try:
-        info = with_status(await store.info(check_run_id(thread)))
-        if info.graph == graph:
-            return info
-    except (RunUnknown, InvalidValue):
-        pass
-    labels = {THREAD: thread, **({USER: user} if user else {})}
+    user = await door.permit(request, "list_runs", None)
+    graph, labels = door.offer.graph.name, {THREAD: thread, **({USER: user} if user else {})}
     page = await door.executor.runs(graph=graph, labels=labels, replays=False, limit=_RUNS)
-    return next((one for one in page.runs if one.parent is None), None)
+    rows = [one for one in reversed(page.runs) if one.parent is None and one.run_id != thread]
+    if page.cursor is not None:
+        return Thread(rows, whole=False)
+    with suppress(RunUnknown, InvalidValue):
+        info = with_status(await door.executor.store.info(check_run_id(thread)))
+        if info.graph == graph:
+            rows.insert(0, info)
+    return Thread(rows, whole=True)
+
+
+async def read_thread(door: Door, request: Request, thread: Thread, action: str) -> Reading:
+    """Read a thread that has runs. Return the reading of the newest one: its conversation has the earlier ones, too.
+
+    Args:
+        door: the door.
+        request: the request.
+        thread: the thread.
+        action: what the client must be permitted to do with each of its runs.
+
+    Raises:
+        HttpProblem, RunUnknown: it is not.
+    """
+    earlier = None
+    for row in thread.rows:
+        await door.permit(request, action, row)
+        reading = door.reading(row.run_id, earlier)
+        earlier = await reading.read()
+    return reading
 
 
 # -- what must be as in the journal --------------------------------------------------------------------------------
@@ -209,20 +250,28 @@ def newest(conversation: Conversation | None, messages: Sequence[PostedMessage])
     return last
 
 
-def check_history(conversation: Conversation | None, messages: Sequence[PostedMessage]) -> None:
-    """Check that the posted messages are those of the journal.
+def check_history(conversation: Conversation | None, messages: Sequence[PostedMessage], *, whole: bool = True) -> None:
+    """Check that the posted messages are those of the journals.
 
-    Messages of the user behind the last one that the journal has are not checked: they were posted and refused. A
+    Messages of the user behind the last one that the journals have are not checked: they were posted and refused. A
     message may end early, because its client stopped reading.
 
+    Args:
+        conversation: the conversation of all runs that were read; None: the thread is new.
+        messages: the posted messages.
+        whole: False if there are earlier runs: then messages before the first one of `conversation` are not checked.
+
     Raises:
-        HttpProblem: a message is not in the journal, or differs.
+        HttpProblem: a message is not in the journals, or differs.
     """
     known = {} if conversation is None else conversation.messages
     calls = {} if conversation is None else conversation.calls
     holders = {call.call: one for one in known.values() for call in one.calls}
-    last = max((at for at, one in enumerate(messages) if one.id in known), default=-1)
+    places = [at for at, one in enumerate(messages) if one.id in known]
+    first, last = (places[0], places[-1]) if places else (len(messages), -1)
     for at, posted in enumerate(messages):
+        if at < first and not whole:
+            continue
         found = known.get(posted.id)
         if posted.role not in ("user", "assistant", "reasoning", "tool"):
             raise _rewritten(posted, f"a client cannot give messages of the role {posted.role!r}")
@@ -285,11 +334,11 @@ def _check_name(what: str, name: str) -> None:
 # -- what a request does -------------------------------------------------------------------------------------------
 
 
-async def _rejoined(door: Door, row: RunInfo, conversation: Conversation, seen: int | None) -> Taken:
+async def _rejoined(row: RunInfo, reading: Reading, seen: int | None) -> Taken:
     """Read on, from the last record that the client has, or from the beginning of the current turn."""
+    conversation = reading.conversation
     head = conversation.run.head
     begin = conversation.turn if seen is None else min(max(seen, 0), head)
-    reading = door.reading(row.run_id)
     await reading.read(begin)
     return Taken(row.run_id, reading, head, conversation, new=False)
 
@@ -306,11 +355,18 @@ async def _started(
     free = [name for name in door.offer.graph.input_fields if name != door.offer.input]
     others = check_state(posted.state, known, free)
     # Two clients that begin the same thread at the same time choose the same id: one of them starts the run.
-    return await start(door, request, posted.thread, message, "" if row is None else row.run_id, others)
+    seed = "" if row is None else row.run_id
+    return await start(door, request, posted.thread, message, seed, others, conversation)
 
 
 async def start(
-    door: Door, request: Request, thread: str, message: PostedMessage, seed: str, others: Mapping[str, object]
+    door: Door,
+    request: Request,
+    thread: str,
+    message: PostedMessage,
+    seed: str,
+    others: Mapping[str, object],
+    earlier: Conversation | None = None,
 ) -> Taken:
     """Start a run with a message.
 
@@ -321,6 +377,7 @@ async def start(
         message: the message.
         seed: what distinguishes the run from others of the thread. The same request starts the same run.
         others: further fields of the input.
+        earlier: the conversation of the earlier runs of the thread, if clients are shown that, too.
 
     Raises:
         HttpProblem, OrchestratorError: it is refused.
@@ -333,7 +390,7 @@ async def start(
     labels[THREAD] = thread or run_id
     given = {offer.input: message.text, **others}
     await door.executor.submit(offer.graph, given, run_id=run_id, labels=labels, by=by)
-    reading = door.reading(run_id)
+    reading = door.reading(run_id, earlier)
     await reading.read(0)
     return Taken(run_id, reading, 1, None, new=True)
 

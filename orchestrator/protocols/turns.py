@@ -37,7 +37,7 @@ class Reading:
     Args:
         executor: the executor that has the run.
         run_id: the run.
-        make: makes the empty conversation.
+        make: makes the conversation before the run.
     """
 
     def __init__(self, executor: Executor, run_id: str, make: Callable[[], Conversation]) -> None:

@@ -28,9 +28,10 @@ from orchestrator.protocols.incoming import (
     PostedMessage,
     Taken,
     described,
+    find_thread,
     interrupt_id,
+    read_thread,
     take,
-    thread_run,
 )
 from orchestrator.tasks import away
 from orchestrator.web import problems
@@ -138,12 +139,12 @@ def ui_app(
         return door.stream(request, taken.run_id, _chunks(taken, _opener(taken)), headers=HEADERS)
 
     async def messages(request: Request) -> ASGIApp:
-        row = await _row(door, request)
-        if row is None:
+        thread = await find_thread(door, request, request.path_params["chat"])
+        if thread.newest is None:
             return JSONResponse({"messages": []})
-        await door.permit(request, "show_transcript", row)
-        reading = door.reading(row.run_id)
-        whole = found = await reading.read()
+        await door.permit(request, "stream_events", thread.newest)
+        reading = await read_thread(door, request, thread, "show_transcript")
+        whole = found = reading.conversation
         if not whole.at_rest:  # the stream of the run has the rest, except what the user wrote
             found = await reading.read(whole.turn)
         new = [one for one in whole.messages.values() if one.role == "user" and one.id not in found.messages]
@@ -211,7 +212,7 @@ class _RunStream:
 
 async def _row(door: Door, request: Request) -> RunInfo | None:
     """Return the row of the run of a chat, if its reader may see it."""
-    row = await thread_run(door, request.path_params["chat"], await door.permit(request, "list_runs", None))
+    row = (await find_thread(door, request, request.path_params["chat"])).newest
     if row is not None:
         await door.permit(request, "stream_events", row)
     return row

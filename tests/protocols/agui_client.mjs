@@ -1,9 +1,10 @@
 // Drives a run with the real client of AG-UI, and checks every event with the schemas of `@ag-ui/core`. Arguments: the
-// folder `node_modules`, and the address of the agent. What happened is told as JSON, an object a line.
+// folder `node_modules`, the address of the agent, and `runs` if each message is a run of its own. What happened is told as
+// JSON, an object a line.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-const [modules, url] = process.argv.slice(2);
+const [modules, url, runs] = process.argv.slice(2);
 const require = createRequire(join(modules, "here.js"));
 const { HttpAgent, buildResumeArray, transformHttpEventStream, runHttpRequest } = require("@ag-ui/client");
 const { EventSchemas } = require("@ag-ui/core/schemas");
@@ -74,6 +75,13 @@ async function answer(agent, payload) {
 }
 
 const agent = new Agent("mine");
+if (runs) {
+  for (const text of ["1 and 2?", "3 and 4?", "Thanks."]) await say(agent, text);
+  const late = new Agent("mine");
+  await late.connectAgent();
+  tell("answered", { messages: shape(agent), late: shape(late), ids: agent.messages.map((one) => one.id) });
+  process.exit();
+}
 await say(agent, "Mail Ann.");
 const [asked] = agent.pendingInterrupts;
 tell("asked", { reason: asked.reason, message: asked.message, call: asked.toolCallId, schema: asked.responseSchema });

@@ -23,6 +23,7 @@ from orchestrator import Executor, tool
 from orchestrator.models import Reply, ToolCall
 from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.strategies.chat import chat
+from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.testing import ScriptedModel
 from orchestrator.testing.scripted import Said
 from orchestrator.web.server import serve
@@ -45,6 +46,21 @@ def asks(to: str, text: str, id: str = "call-1") -> Reply:  # noqa: A002
     """A reply that asks for a mail, with a thought and some words."""
     call = ToolCall(id=id, name="send_mail", arguments={"to": to, "text": text})
     return Reply(text="I will send that.", tool_calls=(call,), extras={"reasoning_content": "They want a mail."})
+
+
+@tool(risk="none", effect="pure")
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+faq = function_call_agent(tools=[add], name="faq")
+"""An agent whose run ends with its answer: each message of a thread is a run."""
+
+
+def adds(a: int, b: int) -> Reply:
+    """A reply that asks for a sum. The ids of calls repeat in other runs, as those of some services do."""
+    return Reply(text="", tool_calls=(ToolCall(id="call-1", name="add", arguments={"a": a, "b": b}),))
 
 
 @dataclass

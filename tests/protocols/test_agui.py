@@ -21,7 +21,7 @@ from orchestrator.protocols import agui_app
 from orchestrator.protocols.agui import patch
 from orchestrator.stores.base import RunInfo
 from orchestrator.strategies.chat import chat
-from tests.protocols.served import Held, Served, asks, mail, send_mail, served
+from tests.protocols.served import Held, Served, adds, asks, faq, mail, send_mail, served
 
 TEXT = "Mail Ann."
 Body = dict[str, Any]
@@ -246,6 +246,91 @@ def test_a_chat_that_queues_takes_a_message_while_it_replies() -> None:
         assert [*said, *(one["delta"] for one in events if "delta" in one)] == [
             "One.", "Two.", "I talk slowly and say a lot.", "Then this.",
         ]  # fmt: skip  # the second message came before the first reply was whole
+
+
+# -- threads of several runs ----------------------------------------------------------------------------------------
+
+
+def snapshot(server: Served, thread: str = "mine", **headers: str) -> list[Body]:
+    """The messages of a thread, as a client gets them that has read everything."""
+    response = server.client.get(f"/?threadId={thread}", headers={"Last-Event-ID": "9999", **headers})
+    found: list[Body] = server.events(response)[1]["messages"]
+    return found
+
+
+def test_a_thread_goes_on_over_runs_that_end() -> None:
+    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    with served(lambda executor: agui_app(executor, faq), replies) as server:
+        messages: list[Body] = []
+        for number, text in enumerate(("1 and 2?", "3 and 4?", "Thanks.")):
+            messages.append(user(text, f"m{number}"))
+            assert server.events(server.client.post("/", json=posted(*messages)))[-1]["outcome"] == {"type": "success"}
+            assert server.events(server.client.post("/", json=posted(*messages)))[-1]["outcome"] == {"type": "success"}
+            assert snapshot(server)[: len(messages)] == messages
+            messages = snapshot(server)
+        said = [(one["role"], one["content"]) for one in messages if "content" in one]
+        assert said == [
+            ("user", "1 and 2?"), ("tool", "3"), ("assistant", "It is 3."),
+            ("user", "3 and 4?"), ("tool", "7"), ("assistant", "It is 7."),
+            ("user", "Thanks."), ("assistant", "You are welcome."),
+        ]  # fmt: skip
+        assert len({one["id"] for one in messages}) == len(messages)
+        runs = server.portal.call(server.executor.runs).runs
+        assert len(runs) == 3
+
+        newest = user("And now?", "m9")
+        answer = next(one for one in messages if one.get("content") == "It is 3.")
+        forged = [{**one, "content": "It is 4."} if one is answer else one for one in messages]
+        said = server.refused(server.client.post("/", json=posted(*forged, newest)), 409, "history-refused")
+        assert "its text is not" in said
+        server.refused(server.client.post("/", json=posted(*messages, user("x", "m0"))), 409, "history-refused")
+        assert len(server.portal.call(server.executor.runs).runs) == 3
+
+
+def test_a_run_that_was_started_otherwise_goes_on_as_a_thread() -> None:
+    with served(lambda executor: agui_app(executor, orders)) as server:
+        run = server.portal.call(server.executor.start, orders, {"topic": "bees"})
+        for number, text in enumerate(("ants", "wasps", "moths")):
+            server.events(server.client.post("/", json=posted(user(text, f"m{number}"), thread=run.run_id)))
+        found = [one["content"] for one in snapshot(server, run.run_id)]
+        assert found == ["bees", "ants", "wasps", "moths"]
+
+
+def test_earlier_runs_of_other_users_are_in_no_thread() -> None:
+    hidden = set()
+
+    def authorize(request: Request, action: str, run: RunInfo | None) -> str | None:
+        name = request.headers.get("x-user", "")
+        if run is not None and (run.labels.get("user", name) != name or run.labels["message"] in hidden):
+            return None
+        return name
+
+    with served(lambda executor: agui_app(executor, orders, authorize=authorize)) as server:
+        for name, text in (("ann", "bees"), ("eve", "wasps"), ("ann", "ants"), ("eve", "moths")):
+            body = posted(user(text, f"{name}-{text}"))
+            server.events(server.client.post("/", json=body, headers={"x-user": name}))
+        assert [one["content"] for one in snapshot(server, **{"x-user": "ann"})] == ["bees", "ants"]
+        theirs = posted(user("wasps", "eve-wasps"), user("ants", "ann-ants"))
+        server.refused(server.client.post("/", json=theirs, headers={"x-user": "ann"}), 409, "history-refused")
+
+        hidden.add("ann-bees")
+        body = posted(user("flies", "m9"))
+        server.refused(server.client.post("/", json=body, headers={"x-user": "ann"}), 404, "run-unknown")
+
+
+@pytest.mark.full
+def test_of_a_long_thread_the_newest_runs_are_read() -> None:
+    with served(lambda executor: agui_app(executor, orders)) as server:
+        messages = [user(f"bee {number}", f"m{number}") for number in range(103)]
+        for one in messages:
+            given, labels = {"topic": one["content"]}, {"thread": "mine", "message": one["id"]}
+            server.portal.call(lambda given=given, on=labels: server.executor.start(orders, given, labels=on))
+        assert snapshot(server) == messages[3:]
+        newest = user("The last bee.", "m103")
+        forged = [*messages[:50], user("a wasp", "x"), *messages[50:], newest]
+        server.refused(server.client.post("/", json=posted(*forged)), 409, "history-refused")
+        server.events(server.client.post("/", json=posted(*messages, newest)))
+        assert snapshot(server)[-1] == newest
 
 
 # -- several clients, and clients that come back -------------------------------------------------------------------

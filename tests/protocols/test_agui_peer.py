@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.protocols import agui_app
-from tests.protocols.served import Held, asks, mail, node, served
+from tests.protocols.served import Held, adds, asks, faq, mail, node, served
 
 pytestmark = pytest.mark.peer
 
@@ -68,3 +68,19 @@ def test_the_npm_client_drives_a_run() -> None:
     assert found["both"]["equal"]
     assert found["end"]["last"] == ["assistant", "You are welcome.", []]
     assert found["end"]["checked"] > 200
+
+
+def test_the_npm_client_goes_on_over_runs_that_end() -> None:
+    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    with (
+        served(lambda executor: agui_app(executor, faq), replies) as server,
+        node("agui_client.mjs", ["@ag-ui/client"], f"{server.url}/", "runs") as told,
+    ):
+        (answered,) = told
+    assert answered["messages"] == [
+        ["user", "1 and 2?", []], ["assistant", "", ["add"]], ["tool", "3", []], ["assistant", "It is 3.", []],
+        ["user", "3 and 4?", []], ["assistant", "", ["add"]], ["tool", "7", []], ["assistant", "It is 7.", []],
+        ["user", "Thanks.", []], ["assistant", "You are welcome.", []],
+    ]  # fmt: skip
+    assert answered["late"] == answered["messages"]
+    assert len(set(answered["ids"])) == 10

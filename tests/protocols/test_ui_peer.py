@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.protocols import ui_app
-from tests.protocols.served import Held, asks, mail, node, served
+from tests.protocols.served import Held, adds, asks, faq, mail, node, served
 
 pytestmark = pytest.mark.peer
 
@@ -56,3 +56,19 @@ def test_the_chat_of_the_ai_sdk_talks_to_a_graph() -> None:
     assert found["thanked"]["checked"] > 60
     assert found["read"] == {"id": "u.reply", "parts": [thought, said, ["tool-send_mail", "approval-requested", ""]]}
     assert "The journal is the history" in found["error"]["message"]
+
+
+def test_the_chat_of_the_ai_sdk_goes_on_over_runs_that_end() -> None:
+    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    with (
+        served(lambda executor: ui_app(executor, faq), replies) as server,
+        node("ui_client.mjs", ["ai"], f"{server.url}/", "runs") as told,
+    ):
+        (answered,) = told
+    assert answered["messages"] == [
+        [["text", "1 and 2?"]], [["tool-add", "output-available", 3], ["text", "It is 3."]],
+        [["text", "3 and 4?"]], [["tool-add", "output-available", 7], ["text", "It is 7."]],
+        [["text", "Thanks."]], [["text", "You are welcome."]],
+    ]  # fmt: skip
+    assert answered["page"] == answered["messages"]
+    assert len(set(answered["ids"])) == 6

@@ -17,7 +17,7 @@ from orchestrator import Executor, Graph, node
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.protocols import ui_app, ui_stream
 from orchestrator.web.streams import OpenStreams
-from tests.protocols.served import Held, Served, asks, mail, served
+from tests.protocols.served import Held, Served, adds, asks, faq, mail, served
 
 Body = dict[str, Any]
 
@@ -123,6 +123,29 @@ def test_what_was_done_is_shown_when_a_page_opens(server: Served) -> None:
     assert server.client.get("/other/stream").status_code == 204
     body = posted(first, last, user("Thanks.", "u2"))
     assert server.client.post("/", json=body).status_code == 200, "these messages are the history"
+
+
+def test_a_chat_goes_on_over_runs_that_end() -> None:
+    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    with served(lambda executor: ui_app(executor, faq), replies) as server:
+        found: list[Body] = []
+        for number, text in enumerate(("1 and 2?", "3 and 4?", "Thanks.")):
+            body = posted(*found, user(text, f"u{number}"))
+            chunks = server.events(server.client.post("/", json=body))
+            assert chunks[0] == {"type": "start", "messageId": f"u{number}.reply"}
+            assert chunks[-1] == {"type": "finish", "finishReason": "stop"}
+            assert messages(server)[:-1] == body["messages"]
+            found = messages(server)
+        shown = [[part.get("text", part.get("output")) for part in one["parts"]] for one in found]
+        assert shown == [
+            ["1 and 2?"], [None, 3, None, "It is 3."],
+            ["3 and 4?"], [None, 7, None, "It is 7."],
+            ["Thanks."], [None, "You are welcome."],
+        ]  # fmt: skip
+        first, reply = found[:2]
+        forged = {**reply, "parts": [{**reply["parts"][-1], "text": "It is 4."}]}
+        body = posted(first, forged, *found[2:], user("And now?", "u9"))
+        server.refused(server.client.post("/", json=body), 409, "history-refused")
 
 
 class Order(BaseModel):

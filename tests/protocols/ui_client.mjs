@@ -1,9 +1,10 @@
 // Talks to a graph with the chat of the AI SDK: its transport, its reader of streams, its approvals. Arguments: the folder
-// `node_modules`, and the address of the application. What happened is told as JSON, an object a line.
+// `node_modules`, the address of the application, and `runs` if each message is a run of its own. What happened is told as
+// JSON, an object a line.
 import { createRequire } from "node:module";
 import { join } from "node:path";
 
-const [modules, url] = process.argv.slice(2);
+const [modules, url, runs] = process.argv.slice(2);
 const require = createRequire(join(modules, "here.js"));
 const {
   AbstractChat, DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses, readUIMessageStream,
@@ -61,6 +62,12 @@ const settled = async (chat) => {
 };
 
 const chat = chatOf("mine");
+if (runs) {
+  for (const text of ["1 and 2?", "3 and 4?", "Thanks."]) await chat.sendMessage({ text });
+  const { messages } = await (await fetch(`${url}mine`)).json();
+  tell("answered", { messages: chat.messages.map(shape), page: messages.map(shape), ids: messages.map((one) => one.id) });
+  process.exit();
+}
 await chat.sendMessage({ text: "Mail Ann." });
 tell("asked", { parts: shape(chat.lastMessage), status: chat.status });
 const approval = (of) => of.lastMessage.parts.findLast((part) => part.state === "approval-requested").approval;
