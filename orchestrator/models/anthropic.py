@@ -7,6 +7,7 @@ stood, redacted ones too, with the calls that they led to.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,12 @@ from orchestrator.json import paired, storable
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat import Piece, StreamAssembly, error_in
 from orchestrator.models.chat.reply import count_in, error_of, word_in
-from orchestrator.models.chat.request import NO_REPLY, named_fields_of, safe_name
+from orchestrator.models.chat.request import NO_REPLY, named_fields_of
 from orchestrator.models.messages import Image, Message, Reply
 from orchestrator.models.parts import Part, called, listed, parts_of, reply_of_parts, some, turns_of
 from orchestrator.models.profile import Profile
 from orchestrator.models.server import ServerModel
-from orchestrator.models.wire import HTTPCall, Wire
+from orchestrator.models.wire import HTTPCall, Wire, are_objects
 
 if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _MOST = 16_384
 """Default of `max_tokens`, which the server requires."""
 _DETAILS = ("id", "usage", "stop_sequence", "stop_details", "container")
+_IDS = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _CACHE = "cache_control"
 _MARK = {"type": "ephemeral"}
 
@@ -82,11 +84,12 @@ class AnthropicWire(Wire):
         self, request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile
     ) -> dict[str, Any]:
         """See `Wire.body`."""
-        messages, fields = named_fields_of(request, {"max_tokens": _MOST, **defaults}, profile)
-        system, turns = turns_of(messages, lambda message: _turn(message, profile))
+        messages, fields = named_fields_of(request, {"max_tokens": _MOST, **defaults}, profile, _IDS)
+        first, turns = turns_of(messages, lambda message: _turn(message, profile))
+        system = [*_system(fields.pop("system", None)), *(_text(one.content) for one in first if one.content)]
         body = {"messages": [{"role": role, "content": blocks} for role, blocks in turns], **_options(fields)}
         if system:
-            body["system"] = [{"type": "text", "text": message.content} for message in system if message.content]
+            body["system"] = system
         # A request that another one follows, which begins with it, is read from the cache then.
         follows = bool(request.tools) or any(message.role == "assistant" for message in messages)
         mark = body.setdefault(_CACHE, _MARK if follows else None)
@@ -98,11 +101,18 @@ class AnthropicWire(Wire):
             body["stream"] = True
         return {**body, "model": model}
 
+    def refused(self, options: Mapping[str, object]) -> str | None:
+        """See `Wire.refused`."""
+        system = options.get("system")
+        if not isinstance(system, str) and not are_objects(system):
+            return "system= is a text, or a list of blocks such as {'type': 'text', 'text': ...}"
+        return super().refused(options)
+
     def reply(self, answer: Mapping[str, Any], model: str, clean: Callable[[str], str] = str) -> Reply:
         """See `Wire.reply`."""
         error = error_of(answer)
         if error:
-            raise error_in(error, model, clean, otherwise=400)
+            raise error_in(error, model, clean, otherwise=400, key=self.keys[0])
         if not isinstance(answer.get("content"), list):
             raise ModelUnavailable(f"model {model!r}: the server's answer has no content")
         return reply_of_parts(
@@ -124,8 +134,9 @@ class AnthropicModel(ServerModel):
 
     The key is in `ANTHROPIC_API_KEY`, and the address in `ANTHROPIC_BASE_URL`, unless they are given. Options are those
     of the Messages API, such as `thinking={"type": "adaptive"}`, or have the names of chat completions (`stop`,
-    `tool_choice`, `reasoning_effort`). Where they are absent, `max_tokens` is 16,384, and the prompt is marked for the
-    cache (`cache_control`; None marks nothing) if the request offers tools or continues a conversation.
+    `tool_choice`, `reasoning_effort`). `system` stands before the run's system messages. Where they are absent,
+    `max_tokens` is 16,384, and the prompt is marked for the cache (`cache_control`; None marks nothing) if the request
+    offers tools or continues a conversation.
     """
 
     wire = AnthropicWire()
@@ -143,12 +154,17 @@ def _turn(message: Message, profile: Profile) -> tuple[str, list[dict[str, Any]]
     blocks = [*([_text(message.content)] if message.content.strip() else ()), *map(_image, shown)]
     if message.role != "tool":
         return "user", blocks or [_text("(empty)")]
-    result = {"type": "tool_result", "tool_use_id": safe_name(str(message.tool_call_id))}
+    result = {"type": "tool_result", "tool_use_id": str(message.tool_call_id)}
     return "user", [{**result, "content": blocks} if blocks else result]
 
 
 def _text(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
+
+
+def _system(given: Any) -> list[dict[str, Any]]:
+    """Return the blocks of the option `system`: a text, or a list of blocks."""
+    return [_text(given)] if isinstance(given, str) and given else [dict(block) for block in given or ()]
 
 
 def _image(image: Image) -> dict[str, Any]:
@@ -163,7 +179,7 @@ def _written(part: Part) -> dict[str, Any] | None:
     if part.call is not None:
         call = part.call
         arguments = {"not_a_json_object": call.raw} if call.arguments is None else call.arguments
-        return {"type": "tool_use", "id": safe_name(call.id), "name": call.name, "input": arguments, **part.rest}
+        return {"type": "tool_use", "id": call.id, "name": call.name, "input": arguments, **part.rest}
     if part.kind == "item":
         return dict(part.rest)
     if part.kind == "thought":

@@ -140,7 +140,7 @@ class ModelConnection:
 
     async def read(self, call: HTTPCall) -> AsyncGenerator[Piece | Reply | ModelError]:
         """Yield the pieces of the server's answer, and finally the reply or the error."""
-        assembly, events = self.wire.assembly(), EventDecoder()
+        assembly, events, key = self.wire.assembly(), EventDecoder(), self.wire.keys[0]
         patience = _Patience(self.timeout)
         failure: ModelError | None = None
         began = False
@@ -157,9 +157,9 @@ class ModelConnection:
                     return
                 async with aclosing(self._events(response, assembly, events, patience)) as found:
                     async for data in found:
-                        piece = assembly.add(chunk_of(data, self.name, call.clean))
+                        piece = assembly.add(chunk_of(data, self.name, call.clean, key=key))
                         if assembly.error is not None:
-                            raise error_in(assembly.error, self.name, call.clean)
+                            raise error_in(assembly.error, self.name, call.clean, key=key)
                         if piece.text or piece.reasoning:
                             yield piece
         except Exception as error:
@@ -172,7 +172,10 @@ class ModelConnection:
     def _reply(self, text: str, call: HTTPCall) -> Reply | ModelError:
         """Return the reply in an answer, or the error."""
         try:
-            return reply_to(text, self.name, clean=call.clean, assembly=self.wire.assembly, read=self.wire.reply)
+            wire = self.wire
+            return reply_to(
+                text, self.name, clean=call.clean, assembly=wire.assembly, read=wire.reply, key=wire.keys[0]
+            )
         except ModelError as error:
             return error
 

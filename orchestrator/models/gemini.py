@@ -19,9 +19,10 @@ from orchestrator.models.chat.reply import count_in, error_of, word_in
 from orchestrator.models.chat.request import NO_REPLY, named_fields_of
 from orchestrator.models.messages import Image, Message, Reply
 from orchestrator.models.parts import Part, called, listed, parts_of, reply_of_parts, some, turns_of
+from orchestrator.models.prices import reply_limit
 from orchestrator.models.profile import Profile
 from orchestrator.models.server import ServerModel
-from orchestrator.models.wire import HTTPCall, Wire
+from orchestrator.models.wire import HTTPCall, Wire, are_objects
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -45,9 +46,10 @@ _OPTIONS = {
     "frequency_penalty": "frequencyPenalty",
     "logprobs": "responseLogprobs",
     "top_logprobs": "logprobs",
-    "thinking": "thinkingConfig",
 }
 """Options by the names of chat completions -> fields of `generationConfig`."""
+_SYSTEM = ("systemInstruction", "system_instruction")
+"""Names of the option with the system prompt, as the vendor's documentation writes it."""
 _VERSIONS = ("v1", "v1beta", "v1alpha")
 """Versions of the interface, at the end of an address; without one, the package chooses."""
 _CHOICES = {"required": "ANY", "none": "NONE"}
@@ -58,6 +60,7 @@ class GeminiWire(Wire):
 
     ref, package, extra = "gemini", "google.genai", "gemini"
     takes_seed = True
+    conversation = "contents"
     keys, address = ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL"
     url = "https://generativelanguage.googleapis.com"
 
@@ -118,16 +121,32 @@ class GeminiWire(Wire):
         messages, fields = named_fields_of(request, defaults, profile)
         signs = not model.removeprefix("models/").startswith(_UNSIGNED)
         system, turns = turns_of(messages, lambda message: _turn(message, profile, signs))
+        own = _system(fields)
         body = {"contents": [{"role": role, "parts": parts} for role, parts in turns], **_options(fields)}
-        if system:
-            body["systemInstruction"] = {"parts": [{"text": message.content} for message in system]}
+        if own or system:
+            body["systemInstruction"] = {"parts": [*own, *({"text": message.content} for message in system)]}
         return body
+
+    def refused(self, options: Mapping[str, object]) -> str | None:
+        """See `Wire.refused`."""
+        for name in _SYSTEM:
+            given = options.get(name, "")
+            if not isinstance(given, str) and not (isinstance(given, Mapping) and are_objects(given.get("parts"))):
+                return f"{name}= is a text, or {{'parts': [{{'text': ...}}]}}"
+        for name in ("generationConfig", "thinkingConfig", "thinking", "toolConfig"):
+            if not are_objects([options.get(name) or {}]):
+                return f"{name}= is an object, as in Google's documentation"
+        return super().refused(options)
+
+    def reply_limit(self, body: Mapping[str, Any]) -> int | None:
+        """See `Wire.reply_limit`."""
+        return reply_limit({"max_output_tokens": body.get("generationConfig", {}).get("maxOutputTokens")})
 
     def reply(self, answer: Mapping[str, Any], model: str, clean: Callable[[str], str] = str) -> Reply:
         """See `Wire.reply`."""
         error = error_of(answer)
         if error:
-            raise error_in(error, model, clean, otherwise=400)
+            raise error_in(error, model, clean, otherwise=400, key=self.keys[0])
         feedback, candidates = answer.get("promptFeedback"), listed(answer.get("candidates"))
         blocked = feedback.get("blockReason") if isinstance(feedback, Mapping) else None
         if not candidates and not blocked:
@@ -204,6 +223,14 @@ def _written(part: Part) -> dict[str, Any] | None:
     return {"text": part.text, **thought, **part.rest} if part.rest or (part.text and not thought) else None
 
 
+def _system(fields: dict[str, Any]) -> list[dict[str, Any]]:
+    """Take the option with the system prompt out of the fields, and return its parts."""
+    given = [found for name in _SYSTEM if (found := fields.pop(name, None))]
+    return [
+        dict(part) for one in given for part in ([{"text": one}] if isinstance(one, str) else one.get("parts") or ())
+    ]
+
+
 def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of chat completions, except for messages, as those of this interface."""
     found = dict(fields)
@@ -213,6 +240,8 @@ def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
     if declared or others:
         functions = [{"functionDeclarations": list(map(_declaration, declared))}] if declared else []
         found["tools"] = [*functions, *others]
+    if declared and others:  # the server refuses both kinds without it
+        found["toolConfig"] = {"includeServerSideToolInvocations": True, **found.get("toolConfig", {})}
     choice, form = found.pop("tool_choice", None), found.pop("response_format", None)
     if choice is not None:
         found["toolConfig"] = {**found.get("toolConfig", {}), "functionCallingConfig": _choice(choice)}
@@ -223,16 +252,18 @@ def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
     stop = found.pop("stop", None)
     if stop:
         config["stopSequences"] = [stop] if isinstance(stop, str) else list(stop)
-    effort = found.pop("reasoning_effort", None)
-    if effort is not None:
-        config["thinkingConfig"] = {"thinkingLevel": effort}
     found.pop("parallel_tool_calls", None)
     for name, own in _OPTIONS.items():
         if name in found:
             config[own] = found.pop(name)
-    for name in ("thinkingConfig", "mediaResolution", "responseModalities"):
+    for name in ("mediaResolution", "responseModalities"):
         if name in found:
             config[name] = found.pop(name)
+    thinking = [config.pop("thinkingConfig", None), *(found.pop(name, None) for name in ("thinking", "thinkingConfig"))]
+    effort = found.pop("reasoning_effort", None)
+    thinking.append(None if effort is None else {"thinkingLevel": effort})
+    if any(thinking):
+        config["thinkingConfig"] = {name: value for one in thinking for name, value in (one or {}).items()}
     return {**found, "generationConfig": config} if config else found
 
 

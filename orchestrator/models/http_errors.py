@@ -14,6 +14,8 @@ from itertools import islice
 from orchestrator.errors import ModelError, ModelMisconfigured, ModelUnavailable, RequestTooLong
 from orchestrator.visible import shown
 
+OPENAI_KEY = "OPENAI_API_KEY"
+"""The environment variable with the key for OpenAI-compatible servers."""
 _AGAIN = (408, 409, 425, 429)
 _QUOTED = 300
 """Characters of a server's message that an error message quotes."""
@@ -62,6 +64,15 @@ _answer = re.compile(
     re.IGNORECASE,
 )
 """The tokens that a request asked for as its answer, as servers repeat them."""
+_foreign = re.compile(
+    r"encrypted[ _]content|\binvalid `?signature`? in `?thinking|\b(?:corrupted|invalid) thought signature",
+    re.IGNORECASE,
+)
+"""Words of servers for thoughts that the model cannot read: OpenAI, Anthropic, Google."""
+_THOUGHTS = (
+    "the model cannot read the thoughts in the conversation, which another model or account gave: continue under that "
+    "one, or under another interface, which gets no thoughts"
+)
 _LIMIT = "max_tokens is not smaller than the model's context window: give a lower max_tokens"
 
 
@@ -147,7 +158,7 @@ def refusal(
     headers: Mapping[str, str] | None = None,
     *,
     named: bool = True,
-    key: str = "OPENAI_API_KEY",
+    key: str = OPENAI_KEY,
 ) -> ModelError:
     """Return the error for an answer with this HTTP status.
 
@@ -173,7 +184,11 @@ def refusal(
             f"{until}: {said}",
             retry_after=wait,
         )
-    known = _LIMIT if _asks_too_much(words) else next((fix for name in names if (fix := _CODES.get(name))), None)
+    known = next((fix for name in names if (fix := _CODES.get(name))), None)
+    if _asks_too_much(words):
+        known = _LIMIT
+    elif status in (400, 422) and _foreign.search(words):
+        known = _THOUGHTS
     fix = known or _FIXES.get(status, "see the server's message")
     flag = ""
     if status in (400, 422) and known is None:

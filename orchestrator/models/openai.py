@@ -61,7 +61,11 @@ class OpenAIModel(ServerModel):
             streams: whether to read replies in pieces while the run is watched.
             max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
                 around its pieces. A longer answer is a `ReplyTooLarge`.
-            options: parameters of every request, such as `temperature`; those of a call take precedence.
+            options: parameters of every request, such as `temperature`; those of a call take precedence. `tools` are
+                the server's own tools, which are offered besides those of the run.
+
+        Raises:
+            ValueError: `api` is unknown, or an option would replace what the run sends, such as its messages.
         """
         if api not in ("chat", "responses"):
             raise ValueError(f"api={api!r} is neither 'chat' nor 'responses'")

@@ -104,12 +104,16 @@ def reply_limit(options: object) -> int | None:
     return next((most for name in _MOST if type(most := given.get(name)) is int and most > 0), None)
 
 
-def reply_limit_of(model: object) -> int | None:
-    """Return the most tokens of a reply that a model's own options allow; of several inner models, the largest."""
+def reply_limit_of(model: object, options: Mapping[str, object]) -> int | None:
+    """Return the most tokens of the reply to a request with these options; of several inner models, the largest."""
     members = getattr(model, "members", None)
     if isinstance(members, tuple) and members:
-        return max(filter(None, map(reply_limit_of, members)), default=None)
-    return reply_limit(getattr(model, "options", None))
+        return max(filter(None, (reply_limit_of(member, options) for member in members)), default=None)
+    own = getattr(model, "reply_limit", None)
+    if callable(own):
+        most = own(options)
+        return most if type(most) is int else None
+    return reply_limit(options) or reply_limit(getattr(model, "options", None))
 
 
 def approximated(request: ModelRequest, reply: Reply, given: int | None = None, made: int | None = None) -> Usage:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
 
 from orchestrator.graph.faults import Spelled
 
-_REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9])")
+_REASONING = re.compile(r"\A(o[1-9]|gpt-[5-9](?!-chat))")
 _OPENAI = (".openai.com", ".openai.azure.com")
 _AZURE = (".azure.com", ".azure.us", ".azure.cn", ".azure-api.net", ".cognitive.microsoft.com")
 """Azure's other hosts: they serve OpenAI's models below `/openai`."""

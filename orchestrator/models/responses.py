@@ -7,6 +7,7 @@ reasoning items that it gave, encrypted ones too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 _DETAILS = ("id", "usage", "service_tier", "incomplete_details", "input_transformations")
 """Fields of an answer that are kept; most others repeat the request."""
+_STORED = ("store", "previous_response_id", "conversation")
+"""Options by which the server would keep the conversation."""
+_IDS = re.compile(r".{1,64}", re.DOTALL)
 _MOST = ("max_tokens", "max_completion_tokens")
 _TEXTS = ("response.output_text.delta", "response.refusal.delta")
 _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
@@ -37,6 +41,7 @@ class ResponsesWire(OpenAIWire):
     """The Responses API."""
 
     ref = "responses"
+    conversation = "input"
 
     async def send(self, client: AsyncOpenAI, model: str, call: HTTPCall, *, pieces: bool) -> Response:
         """See `Wire.send`."""
@@ -50,14 +55,25 @@ class ResponsesWire(OpenAIWire):
         self, request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile
     ) -> dict[str, Any]:
         """See `Wire.body`."""
-        messages, fields = named_fields_of(request, defaults, profile)
-        items = [item for message in messages for item in items_of(message, profile)]
+        messages, fields = named_fields_of(request, defaults, profile, _IDS)
+        thinks = reasons(model)
+        items = [item for message in messages for item in items_of(message, profile, thinks=thinks)]
         body = {"input": items, **_options(fields), "model": model, "store": False}
-        if reasons(model):  # servers refuse this for other models
+        if thinks:  # servers refuse this for other models
             body["include"] = [*body.get("include", ()), "reasoning.encrypted_content"]
         if request.pieces:
             body["stream"] = True
         return body
+
+    def refused(self, options: Mapping[str, object]) -> str | None:
+        """See `Wire.refused`."""
+        found = next((name for name in _STORED if options.get(name)), None)
+        if found is not None:
+            return (
+                f"{found}= refers to what the server stores, and nothing is stored there: each request has the whole "
+                "conversation, from the journal; leave it out"
+            )
+        return super().refused(options)
 
     def reply(self, answer: Mapping[str, Any], model: str, clean: Callable[[str], str] = str) -> Reply:
         """See `Wire.reply`."""
@@ -92,15 +108,17 @@ class ResponsesWire(OpenAIWire):
 # -- requests ----------------------------------------------------------------------------------------------------------
 
 
-def items_of(message: Message, profile: Profile) -> list[dict[str, Any]]:
-    """Return the items of a message, which are made once."""
-    return message.kept((ResponsesWire.ref, profile.system_role, profile.images), lambda one: [*_items(one, profile)])
+def items_of(message: Message, profile: Profile, *, thinks: bool) -> list[dict[str, Any]]:
+    """Return the items of a message, which are made once. `thinks`: whether the model reads encrypted thoughts."""
+    key = (ResponsesWire.ref, profile.system_role, profile.images, thinks)
+    return message.kept(key, lambda one: [*_items(one, profile, thinks)])
 
 
-def _items(message: Message, profile: Profile) -> Iterator[dict[str, Any]]:
+def _items(message: Message, profile: Profile, thinks: bool) -> Iterator[dict[str, Any]]:
     if message.role == "assistant":
         for part in parts_of(message, ResponsesWire.ref):
-            yield from _written(part)
+            if thinks or not part.rest.get("encrypted_content"):
+                yield from _written(part)
     elif message.role == "tool":
         output = _content(message) if message.images and profile.images else message.content
         yield {"type": "function_call_output", "call_id": str(message.tool_call_id), "output": output}
@@ -145,7 +163,7 @@ def _options(fields: Mapping[str, Any]) -> dict[str, Any]:
         written = {"type": form["type"], **form.get("json_schema", {})}
         found["text"] = {**found.get("text", {}), "format": written}
     if effort is not None:
-        found["reasoning"] = {"effort": effort, **found.get("reasoning", {})}
+        found["reasoning"] = {**(found.get("reasoning") or {}), "effort": effort}
     for name in _MOST:
         if name in found:
             found["max_output_tokens"] = found.pop(name)

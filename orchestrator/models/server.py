@@ -80,8 +80,15 @@ class ServerModel(RequestModel):
             streams: whether to read replies in pieces while the run is watched.
             max_reply_bytes: maximum number of bytes of an answer, unpacked; for a streamed answer including the data
                 around its pieces. A longer answer is a `ReplyTooLarge`.
-            options: parameters of every request, such as `temperature`; those of a call take precedence.
+            options: parameters of every request, such as `temperature`; those of a call take precedence. `tools` are
+                the server's own tools, which are offered besides those of the run.
+
+        Raises:
+            ValueError: an option would replace what the run sends, such as its messages.
         """
+        refused = self.wire.refused({**(extra_body or {}), **options})
+        if refused is not None:
+            raise ValueError(f"model {name!r}: {refused}")
         self.name = name
         self.base_url = base_url
         self.timeout = timeout
@@ -152,6 +159,18 @@ class ServerModel(RequestModel):
     @property
     def _known(self) -> Known:
         return known(self.name, self._connection.address or self.wire.url)
+
+    def reply_limit(self, options: Mapping[str, object]) -> int | None:
+        """Return the most tokens of the reply to a request with these options; None if nothing sets a limit.
+
+        The server keeps so many tokens of the context window free.
+        """
+        body = self.wire.body(ModelRequest((), options=dict(options)), self.name, self._defaults, self.profile)
+        return self.wire.reply_limit(body)
+
+    @property
+    def _defaults(self) -> dict[str, Any]:
+        return {**self._extra_body, **self.options}
 
     async def aclose(self) -> None:
         """Close the connections of the running event loop; a later request opens new ones."""
@@ -236,7 +255,10 @@ class ServerModel(RequestModel):
         return found if isinstance(found, dict) else None
 
     async def _call(self, request: ModelRequest, profile: Profile) -> HTTPCall:
-        body = self.wire.body(request, self.name, {**self._extra_body, **self.options}, profile)
+        refused = self.wire.refused(request.options)
+        if refused is not None:
+            raise ModelError(f"model {self.name!r}: {refused}")
+        body = self.wire.body(request, self.name, self._defaults, profile)
         own = {name: self._header(name, value) for name, value in self._headers.items()}
         key = self.wire.headers(await self._api_key())
         sent = {**key, **self._idempotency(profile), **own}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat import StreamAssembly
 from orchestrator.models.messages import Reply
+from orchestrator.models.prices import reply_limit
 from orchestrator.models.profile import Profile, profile_of
 from orchestrator.redaction import without
 
@@ -51,6 +52,8 @@ class Wire(ABC):
     """The vendor's own server, by which the prices and windows of its models are known."""
     takes_seed: ClassVar[bool] = False
     """True if a request may have the option `seed`."""
+    conversation: ClassVar[str] = "messages"
+    """The field of a request with the conversation."""
 
     @abstractmethod
     def client(self, base_url: str | None, query: Mapping[str, str], http: AsyncClient) -> Any:
@@ -65,6 +68,21 @@ class Wire(ABC):
         self, request: ModelRequest, model: str, defaults: Mapping[str, object], profile: Profile
     ) -> dict[str, Any]:
         """Return the body of a request. The request's options take precedence over the defaults."""
+
+    def refused(self, options: Mapping[str, object]) -> str | None:
+        """Return why options, of a model or of one request, cannot be sent; None if they can."""
+        if self.conversation in options:
+            return f"{self.conversation}= would replace the conversation of the run: leave it out"
+        if not are_objects(options.get("tools")):
+            return (
+                "tools= are the server's own tools, a list of objects as its documentation has them; give functions "
+                "to the executor or the node"
+            )
+        return None
+
+    def reply_limit(self, body: Mapping[str, Any]) -> int | None:
+        """Return the most tokens of the reply to a request with this body; None if it sets no limit."""
+        return reply_limit(body)
 
     @abstractmethod
     def reply(self, answer: Mapping[str, Any], model: str, clean: Callable[[str], str] = str) -> Reply:
@@ -89,6 +107,11 @@ class Wire(ABC):
     async def listed(self, client: Any, model: str, call: HTTPCall) -> object:
         """Return what the server says about its models, as plain JSON."""
         return await client.get("/models", cast_to=object, options={"headers": call.headers})
+
+
+def are_objects(value: object) -> bool:
+    """Return True for a list of objects, as an option has them, and for None."""
+    return value is None or (isinstance(value, list | tuple) and all(isinstance(one, Mapping) for one in value))
 
 
 async def sent_by(resource: Any, call: HTTPCall, *, pieces: bool, **required: Any) -> Response:

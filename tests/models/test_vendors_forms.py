@@ -105,6 +105,37 @@ async def test_items_of_other_kinds_and_open_thoughts_go_back_where_they_stood()
 
 
 @once
+async def test_a_model_that_does_not_think_gets_no_encrypted_thoughts() -> None:
+    """The message keeps them for the model that gave them."""
+    with served(RESPONSES.whole(Says("", "Hm.", [("call_1", "weather", {})]))) as wire:
+        async with RESPONSES.model(wire.url) as model:
+            reply = await model.complete("Weather?", [weather])
+    talk = [user("Weather?"), reply.message, tool_result(reply.tool_calls[0], "21 C")]
+    calls = ["function_call"]
+    for name, kinds in {"gpt-5": ["reasoning", *calls], "gpt-4o": calls, "gpt-5-chat-latest": calls}.items():
+        for _ in range(2):
+            body = await body_of(RESPONSES, talk, name=name)
+            assert [item["type"] for item in body["input"][1:-1]] == kinds
+            assert body.get("include", []) == ["reasoning.encrypted_content"] * (name == "gpt-5")
+
+
+@each
+@once
+@each_way
+async def test_thoughts_that_a_model_cannot_read_name_the_remedy(vendor: Vendor, way: str) -> None:
+    words = {
+        "chat": "Corrupted thought signature.",
+        "responses": "The encrypted content gAAA...Q== could not be verified.",
+        "anthropic": "messages.1.content.0: Invalid `signature` in `thinking` block",
+        "gemini": "Invalid thought signature.",
+    }[vendor.name]
+    with served(Raw(json.dumps(vendor.refusal(400, words)).encode(), 400)) as wire:
+        async with vendor.model(wire.url) as model:
+            with pytest.raises(ModelError, match="another model or account gave: continue under that one"):
+                await ask(model, way, "Hi")
+
+
+@once
 @each_way
 async def test_a_response_that_failed_says_why(way: str) -> None:
     failed = RESPONSES.whole(Says()) | {"status": "failed", "error": {"code": "server_error", "message": "oh dear"}}
@@ -317,6 +348,23 @@ async def test_googles_own_forms_of_a_delay_and_of_a_wrong_key() -> None:
             assert caught.value.retry_after == 28.5
             with pytest.raises(ModelMisconfigured, match="set GEMINI_API_KEY, or pass"):
                 await model.complete("Hi")
+
+
+@each
+@once
+@pytest.mark.parametrize("how", ["answer", "event", "answer as events"])
+async def test_an_error_inside_an_answer_names_the_vendors_key(vendor: Vendor, how: str) -> None:
+    told = {"error": {"code": 401, "status": "UNAUTHENTICATED", "message": "bad key"}}
+    error = told if vendor is GEMINI else {"type": "error", "error": {"type": "authentication_error", "message": "bad"}}
+    answers = {
+        "answer": error,
+        "event": Raw(parts=[sse(error, done=False)]),
+        "answer as events": Raw(sse(error, done=False)),
+    }
+    with served(answers[how]) as wire:
+        async with vendor.model(wire.url) as model:
+            with pytest.raises(ModelMisconfigured, match=f"set {model.wire.keys[0]}, or pass"):
+                await ask(model, "whole" if how == "answer" else "pieces", "Hi")
 
 
 # -- all ---------------------------------------------------------------------------------------------------------------

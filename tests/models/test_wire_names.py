@@ -1,4 +1,4 @@
-"""Names of tools that providers refuse: people and prompts see them, a server gets a name that it takes."""
+"""Names of tools and ids of calls that providers refuse: people and prompts see them, a server gets what it takes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator import Executor, OpenAIModel, tool
-from orchestrator.models import ModelRequest, Profile, assistant, tool_result, user
+from orchestrator.models import AnthropicModel, Message, ModelRequest, Profile, assistant, tool_result, user
 from orchestrator.models.chat import body_of
 from orchestrator.models.chat.reply import named_back
 from orchestrator.models.chat.request import renamed, wire_names
 from orchestrator.models.messages import Reply, ToolCall
+from orchestrator.models.server import ServerModel
 from orchestrator.strategies.react import react
 from orchestrator.strategies.rewoo import rewoo
 from orchestrator.strategies.tool_user import tool_user
@@ -91,6 +92,57 @@ def test_every_name_is_sent_in_a_form_that_providers_take_and_comes_back(names: 
     assert len(set(told)) == len(names)
     back = named_back(Reply(tool_calls=tuple(ToolCall(id=str(at), name=name) for at, name in enumerate(told))), request)
     assert [call.name for call in back.tool_calls] == [*offered, *made_up]
+
+
+LITELLM = "call_1__thought__" + "Q" * 300
+"""An id as LiteLLM gives it."""
+
+
+def ids_sent(model: ServerModel, messages: list[Message]) -> tuple[list[str], list[str]]:
+    """Return the ids of the calls, and those of the results."""
+    body = model.wire.body(ModelRequest(tuple(messages)), model.name, {}, model.profile)
+    parts = body["input"] if "input" in body else [part for turn in body["messages"] for part in turn["content"]]
+    calls = [part.get("id") or part["call_id"] for part in parts if part.get("type") in ("tool_use", "function_call")]
+    results = [
+        part.get("tool_use_id") or part.get("call_id") for part in parts if "output" in part or "tool_use_id" in part
+    ]
+    return calls, results
+
+
+MODELS = [AnthropicModel("claude", "http://127.0.0.1:9"), OpenAIModel("gpt-5", "http://127.0.0.1:9", api="responses")]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.wire.ref)
+@given(
+    st.lists(
+        st.lists(st.text(st.sampled_from("ab._:|"), max_size=3) | st.just(LITELLM), min_size=1, max_size=3), max_size=6
+    )
+)
+def test_ids_of_calls_are_short_and_distinct_and_results_follow_their_calls(
+    model: ServerModel, rounds: list[list[str]]
+) -> None:
+    """Also those that another server gave twice; later messages do not change them."""
+    talk: list[Message] = [user("x")]
+    before: list[str] = []
+    for ids in rounds:
+        calls = [ToolCall(id=one, name="f", arguments={}) for one in dict.fromkeys(ids)]
+        talk += [assistant("", calls), *(tool_result(call, "y") for call in calls)]
+        sent, results = ids_sent(model, talk)
+        assert sent == results
+        assert len(set(sent)) == len(sent)
+        assert all(0 < len(one) <= 64 for one in sent)
+        assert model.wire.ref != "anthropic" or all(SAFE.fullmatch(one) for one in sent)
+        assert sent[: len(before)] == before
+        before = sent
+
+
+def test_ids_that_a_server_takes_are_sent_as_they_are() -> None:
+    calls = [ToolCall(id=one, name="f", arguments={}) for one in ("toolu_1", "call-2", "a" * 64)]
+    talk = [user("x"), assistant("", calls), *(tool_result(call, "y") for call in calls)]
+    for model in MODELS:
+        assert ids_sent(model, talk) == ([call.id for call in calls],) * 2
+    orphan = tool_result(ToolCall(id="a.b", name="f"), "y")
+    assert ids_sent(MODELS[0], [user("x"), orphan]) == ([], ["a_b"])
 
 
 @pytest.mark.parametrize("way", ["whole", "pieces"])

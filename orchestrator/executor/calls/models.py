@@ -36,7 +36,7 @@ from orchestrator.models.base import (
     streamed,
 )
 from orchestrator.models.messages import REPLY_LIMIT, WINDOW, Message, Reply, received
-from orchestrator.models.prices import expected, reply_limit, reply_limit_of
+from orchestrator.models.prices import expected, reply_limit_of
 from orchestrator.models.reading import ThoughtScreen
 from orchestrator.redaction import KnownScreen, without_known
 from orchestrator.tasks import away
@@ -245,7 +245,7 @@ class JournaledModel(ModelInterface):
         reply, window = received(bare(reply)), self.window
         if window is None:
             return reply
-        most = reply_limit(request.options) or reply_limit_of(self._model)
+        most = reply_limit_of(self._model, request.options)
         sizes: dict[str, JsonValue] = {WINDOW: window, **({REPLY_LIMIT: most} if most else {})}
         return reply.model_copy(update={"details": {**reply.details, **sizes}})
 

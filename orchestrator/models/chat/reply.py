@@ -14,7 +14,7 @@ from orchestrator.json import deeper_than
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.chat.ends import ended
 from orchestrator.models.chat.request import WRAP, is_object, wire_names
-from orchestrator.models.http_errors import quoted, refusal, status_of, words_in, words_of
+from orchestrator.models.http_errors import OPENAI_KEY, quoted, refusal, status_of, words_in, words_of
 from orchestrator.models.logprobs import token_logprobs
 from orchestrator.models.messages import Reply, ToolCall, without_thoughts
 from orchestrator.models.profile import Profile
@@ -151,19 +151,24 @@ def error_of(answer: Mapping[str, Any]) -> Any:
     return answer.get("errors")
 
 
-def error_in(error: object, model: str, clean: Callable[[str], str] = str, *, otherwise: int = 500) -> ModelError:
+def error_in(
+    error: object, model: str, clean: Callable[[str], str] = str, *, otherwise: int = 500, key: str = OPENAI_KEY
+) -> ModelError:
     """Return the error that a server sent instead of a reply, or of a piece of one.
 
     Args:
         otherwise: the HTTP status to assume if it names none.
+        key: the environment variable with the key.
     """
     words, names = words_in(error)
     status = next((found for name in names if (found := status_of(name)) is not None), None)
-    return refusal(model, otherwise if status is None else status, clean(words), names, named=status is not None)
+    return refusal(
+        model, otherwise if status is None else status, clean(words), names, named=status is not None, key=key
+    )
 
 
-def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mapping[str, Any]:
-    """Parse the data of an event as a chunk.
+def chunk_of(data: str, model: str, clean: Callable[[str], str] = str, *, key: str = OPENAI_KEY) -> Mapping[str, Any]:
+    """Parse the data of an event as a chunk. `key`: the environment variable with the key.
 
     Raises:
         ModelError: it is an error of the server, or no chunk.
@@ -182,7 +187,7 @@ def chunk_of(data: str, model: str, clean: Callable[[str], str] = str) -> Mappin
         worded = chunk.get("detail") or isinstance(chunk.get("message") or chunk.get("msg"), str)
         error = error_of(chunk) or (chunk if worded else None)
     if error:
-        raise error_in(error, model, clean)
+        raise error_in(error, model, clean, key=key)
     return chunk
 
 

@@ -39,24 +39,27 @@ def fields_of(
     """Return the messages of a request, and the other fields of its body, with the tools' own names."""
     messages = request.messages
     body: dict[str, Any] = {}
-    if request.tools:
-        body["tools"] = [_tool(tool, profile) for tool in request.tools]
+    options: dict[str, Any] = {**defaults, **request.options}
+    # The server's own tools do not replace the run's. They come last, so that the beginning stays the same.
+    tools = [*(_tool(tool, profile) for tool in request.tools), *(options.pop("tools", None) or ())]
+    if tools:
+        body["tools"] = tools
     if request.output is not None:
         messages = (*messages, *_asked_for(request.output, profile, body))
-    body.update(defaults)
-    body.update(request.options)
+    body.update(options)
     _fit(body, profile)
     return messages, body
 
 
 def named_fields_of(
-    request: ModelRequest, defaults: Mapping[str, object], profile: Profile
+    request: ModelRequest, defaults: Mapping[str, object], profile: Profile, ids: re.Pattern[str] | None = None
 ) -> tuple[list[Message], dict[str, Any]]:
-    """Like `fields_of`, with the names that are sent."""
-    messages, body = fields_of(request, defaults, profile)
+    """Like `fields_of`, with the names and ids that are sent. `ids`: see `with_fit_ids`; None: as they are."""
+    given, body = fields_of(request, defaults, profile)
+    messages = list(given) if ids is None else with_fit_ids(given, ids)
     names = wire_names(request)
     if not names:
-        return list(messages), body
+        return messages, body
     del (renamed_body := renamed({"messages": (), **body}, names))["messages"]
     return [_renamed(message, names) for message in messages], renamed_body
 
@@ -68,6 +71,43 @@ def _renamed(message: Message, names: Mapping[str, str]) -> Message:
         return message if name is None else message.model_copy(update={"name": name})
     calls = [call.model_copy(update={"name": names.get(call.name, call.name)}) for call in message.tool_calls]
     return message.model_copy(update={"tool_calls": tuple(calls)})
+
+
+def with_fit_ids(messages: Iterable[Message], fit: re.Pattern[str]) -> list[Message]:
+    """Return messages in which each call has an id of its own that a server takes, and each result that of its call.
+
+    An id depends only on the messages before it, so that the requests of a conversation begin with the same.
+
+    Args:
+        fit: matches the ids that the server takes. Among them are all of 1 to 64 letters, digits, `_` and `-`.
+    """
+    found = list(messages)
+    sent: dict[str, str] = {}  # id -> the one that is sent for the last call with it
+    taken: dict[str, int] = {}
+    for at, message in enumerate(found):
+        if message.tool_calls:
+            given = [call.id for call in message.tool_calls]
+        elif message.tool_call_id is not None:
+            given = [message.tool_call_id]
+        else:
+            continue
+        if message.tool_calls or given[0] not in sent:  # a result without its call is sent, too
+            ids = [_distinct(one if fit.fullmatch(one) else _safe(one), taken) for one in given]
+            for one, own in zip(given, ids, strict=True):
+                sent[one] = own
+        else:
+            ids = [sent[given[0]]]
+        if ids != given:
+            found[at] = message.kept(("ids", *ids), partial(_with_ids, ids=ids))
+    return found
+
+
+def _with_ids(message: Message, ids: Sequence[str]) -> Message:
+    """Return a message with these ids of its calls, or with this one of its result."""
+    if not message.tool_calls:
+        return message.model_copy(update={"tool_call_id": ids[0]})
+    calls = zip(message.tool_calls, ids, strict=True)
+    return message.model_copy(update={"tool_calls": tuple(call.model_copy(update={"id": one}) for call, one in calls)})
 
 
 def _messages(messages: Sequence[Message], profile: Profile) -> list[dict[str, Any]]:
@@ -197,9 +237,27 @@ def arguments_text(call: ToolCall) -> str:
     return call.raw or json.dumps(call.arguments, ensure_ascii=False)
 
 
-def safe_name(name: str) -> str:
-    """Return a name, or an id, with only characters that providers take."""
-    return _unsafe.sub("_", name)
+def _safe(name: str) -> str:
+    """Return a name, or an id, in a form that providers take."""
+    return _unsafe.sub("_", name)[:_NAME] or "_"
+
+
+def _distinct(name: str, taken: dict[str, int]) -> str:
+    """Return a name that is not taken, and take it: the name itself, or one that begins like it.
+
+    Args:
+        taken: taken names -> number of further ones that were made of each.
+    """
+    if name not in taken:
+        taken[name] = 0
+        return name
+    found = name
+    while found in taken:
+        taken[name] += 1
+        end = "_" if taken[name] == 1 else f"_{taken[name]}"
+        found = name[: _NAME - len(end)] + end
+    taken[found] = 0
+    return found
 
 
 def wire_names(request: ModelRequest) -> dict[str, str]:
@@ -209,17 +267,8 @@ def wire_names(request: ModelRequest) -> dict[str, str]:
     unsafe = [name for name in names if not 0 < len(name) <= _NAME or _unsafe.search(name)]
     if not unsafe:
         return {}
-    taken = names.keys() - set(unsafe)
-    found: dict[str, str] = {}
-    for name in unsafe:
-        safe = plain = _unsafe.sub("_", name)[:_NAME] or "_"
-        more = 0
-        while safe in taken:
-            more += 1
-            safe = plain[: _NAME - more] + "_" * more
-        taken.add(safe)
-        found[name] = safe
-    return found
+    taken = dict.fromkeys(names.keys() - set(unsafe), 0)
+    return {name: _distinct(_safe(name), taken) for name in unsafe}
 
 
 def renamed(body: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:

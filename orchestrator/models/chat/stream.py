@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from orchestrator.errors import ModelError, ModelUnavailable
 from orchestrator.json import paired, storable
 from orchestrator.models.chat.reply import OWN, chunk_of, error_in, reply_from, reply_of, text_of, word_in
-from orchestrator.models.http_errors import quoted, words_of
+from orchestrator.models.http_errors import OPENAI_KEY, quoted, words_of
 from orchestrator.models.messages import Reply
 
 _BOM = b"\xef\xbb\xbf"
@@ -363,6 +363,7 @@ def reply_to(
     clean: Callable[[str], str] = str,
     assembly: Callable[[], StreamAssembly] = Assembly,
     read: Callable[..., Reply] = reply_from,
+    key: str = OPENAI_KEY,
 ) -> Reply:
     """Like `reply_of`, also for the events of a stream: some servers always stream, or mislabel streams."""
     if not text.startswith(("data:", "event:")):
@@ -373,9 +374,9 @@ def reply_to(
             built.done = is_end(data)
             if built.done:
                 break
-            built.add(chunk_of(data, model, clean))
+            built.add(chunk_of(data, model, clean, key=key))
             if built.error is not None:
-                raise error_in(built.error, model, clean)
+                raise error_in(built.error, model, clean, key=key)
     except ModelError:
         if not built.whole:
             raise
