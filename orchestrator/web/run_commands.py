@@ -33,9 +33,8 @@ async def start(call: Call[requests.NoQuery, requests.StartBody]) -> documents.R
     graph, approve = call.with_model(await call.graph(body.graph), body.model), call.risk(body.approve)
     await call.check_new(body.run_id, graph.name, body.labels)
     run_id = os.urandom(8).hex() if body.run_id is None else body.run_id
+    # The references stay those of the server, as they were sealed: the stored graph has the name of the model.
     refs = None if call.settings.refs is None else call.settings.refs(run_id, graph.name)
-    if body.model is not None and refs is not None:
-        refs = {**refs, "model": body.model}
     new = RunInfo(run_id, graph.name, "running", body.labels)
     await executor.submit(
         graph,

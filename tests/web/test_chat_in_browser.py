@@ -76,6 +76,28 @@ def test_a_chat_is_started_and_talked_with(server: Api, windows: Screens) -> Non
     assert page.locator(".say").is_hidden()
 
 
+BELOW = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
+"""Pixels of the transcript below its visible part."""
+
+
+def test_a_reader_at_the_end_stays_there_and_one_who_looks_back_stays_too(server: Api, windows: Screens) -> None:
+    server.start("chat", run_id="long")
+    page = windows.open("/runs/long", (1280, 500))
+    for number in range(4):
+        page.wait_for_selector(".say button:enabled")
+        say(page, f"message {number}")
+        page.wait_for_selector(f"#a-talk .entry.turn:has-text('You said: message {number}')")
+        page.wait_for_selector(".say button:enabled")
+        assert page.locator("#a-talk").evaluate(BELOW) < 2
+        assert page.locator("#a-talk").get_by_text(f"message {number}", exact=True).count() == 1
+    assert page.locator("#a-talk").evaluate("(box) => box.scrollTop") > 100
+    page.locator("#a-talk").evaluate("(box) => { box.scrollTop = 20; }")
+    asked = server.get("runs/long")["waiting"][0]
+    server.post("runs/long/answer", question=asked["id"], digest=asked["digest"], value="more")
+    page.wait_for_selector("#a-talk .entry.turn:has-text('You said: more')")
+    assert page.locator("#a-talk").evaluate("(box) => box.scrollTop") == 20
+
+
 def answered(server: Api, run: str) -> list[dict[str, Any]]:
     entries = server.get(f"runs/{run}/transcript")["entries"]
     return [one for one in entries if one["kind"] == "question" and one.get("answer")]

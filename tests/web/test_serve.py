@@ -103,6 +103,44 @@ def test_a_server_that_is_killed_leaves_runs_that_the_next_one_takes_up(place: S
     assert (done["status"], done["output"]) == ("completed", "BEES")
 
 
+ASKING = (
+    GATED.replace(
+        'return {"topic": state.topic.upper()}', 'return {"topic": (await ctx.model.complete(state.topic)).text}'
+    )
+    .replace("gated(state: S)", "gated(state: S, ctx: Context)")
+    .replace("import Graph", "import Context, Graph")
+    + """
+from orchestrator.testing import ScriptedModel
+slow, fast = (ScriptedModel(lambda request, name=name: f"{name}'s reply", name=name) for name in ("slow", "fast"))
+"""
+)
+"""The graph whose step asks a model when the file is there, and two models."""
+
+
+def test_a_run_with_a_chosen_model_keeps_it_when_its_server_is_killed(place: Shell) -> None:
+    (place.place / "shop.py").write_text(ASKING)
+    words = ("shop:graph", "chat", "--model", "shop:slow", "--model", "fast=shop:fast")
+    with served(place, *words) as (process, url):
+        for name, chosen in (("usual", {}), ("taken", {"model": "fast"}), ("resumed", {"model": "fast"})):
+            body = {"graph": "gated", "input": "bees", "run_id": name, **chosen}
+            assert httpx2.post(f"{url}api/runs", json=body, timeout=60).status_code == 201
+        body = {"graph": "chat", "input": "Hello", "run_id": "talk", "model": "fast", "wait": True}
+        assert httpx2.post(f"{url}api/runs", json=body, timeout=60).json()["status"] == "paused"
+        place.wait_for("began", 0)
+        process.signal(signal.SIGKILL)
+        process.wait()
+    (place.place / "go").touch()
+    assert place("resume", "resumed").out == "fast's reply\n"
+    asked = place("show", "talk", "--json").json["waiting"][0]["id"]
+    assert place("answer", "talk", "Still there?", "--question", asked).code == 3
+    assert place("show", "talk", "--transcript").out.count("think  fast,") == 2
+    with served(place, *words) as (_, url):
+        for name, said in (("usual", "slow's reply"), ("taken", "fast's reply")):
+            where = f"{url}api/runs/{name}"
+            place.until(lambda where=where: httpx2.get(where, timeout=60).json()["status"] == "completed")
+            assert httpx2.get(where, timeout=60).json()["output"] == said
+
+
 def test_a_run_of_a_server_is_continued_by_other_commands(place: Shell) -> None:
     with served(place, "tool_user") as (_, url):
         body = {"graph": "tool_user", "input": "What is 20+8?", "run_id": "one", "wait": True}

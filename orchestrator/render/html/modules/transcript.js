@@ -111,8 +111,8 @@ export class Transcript {
     if (this.from === from) this.move(from - PART, this.to, kept);
   }
 
-  /** Whether a reader is at the end. */
-  get atEnd() { return this.to >= this.count && this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR; }
+  /** Whether a reader is at the end of what is drawn; the run may have more by now. */
+  get atEnd() { return this.later.hidden && this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight < NEAR; }
 
   toEnd() { this.box.scrollTop = this.box.scrollHeight; }
 
@@ -152,7 +152,8 @@ export class Transcript {
     const end = this.atEnd;
     if (!growth || !this.behind) this.ahead.clear(); // the data have them all
     if (!growth || this.count < this.to) { this.redraw(); return; }
-    for (let at = this.from; at < this.to; at++) if (growth.shifted || growth.touched.has(this.stepAt(at))) this.renew(at);
+    const beside = this.count > this.to ? this.to - 1 : -1; // a question leaves out what the message behind it says
+    for (let at = this.from; at < this.to; at++) if (growth.shifted || at === beside || growth.touched.has(this.stepAt(at))) this.renew(at);
     this.move(this.from, this.later.hidden ? this.count : this.to); // who sees the end, sees what is added
     if (end) this.toEnd();
   }
