@@ -280,14 +280,24 @@ MAX_LABEL = 1000
 def new_labels(labels: Mapping[str, str], beside: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the labels of a new run, if they are valid. Lists show all of them, so they must be few and short.
 
+    Runs are searched by `name:value`, so a name has no colon.
+
     Args:
         labels: the labels.
         beside: labels that the run has in any case, such as those of the run that it forks.
 
     Raises:
-        InvalidValue: a name or a value is not a string, cannot be stored or is too long, or there are too many.
+        InvalidValue: a name or a value is not a string, cannot be stored or is too long, a name is empty or has a
+            colon, or there are too many.
     """
     for name, value in check_labels(labels).items():
+        if not name or ":" in name:
+            fault = (
+                f"its name has a colon: use another sign, such as {name.replace(':', '.')!r}"
+                if name
+                else "it has no name"
+            )
+            raise InvalidValue(f"label {_short(name)}: {fault}", where="labels")
         for what, text, most in (("name", name, MAX_NAME), ("value", value, MAX_LABEL)):
             if len(text) > most:
                 raise InvalidValue(

@@ -227,7 +227,7 @@ def tell_status(run: Run, next_commands: NextCommands) -> None:
         after = f"after {steps}, {calls} and {texts.duration(run.seconds)}"
         warn(hint(f"{run.run_id} is exhausted: {why}, {after}; its output is the last one it had", "exhausted"))
     elif run.status == "cancelled":
-        warn(f"{run.run_id} was cancelled")
+        warn(f"{run.run_id} {'diverged' if run.ended_diverged else 'was cancelled'}")
     elif run.queued:
         due = "" if run.standby is None or run.standby.due is None else f" from {moment(run.standby.due)} on"
         warn(f"{run.run_id} waits to be taken up{due}; to continue it here:\n  {next_commands.resume(run.run_id)}")

@@ -87,9 +87,10 @@ def overlay_of(run: RunLike | None) -> Overlay | None:
     said = {(place(frame), node): tuple(lines) for (frame, node), lines in found.told.items()}
     for at, lines in _questions(getattr(run, "waiting", ())).items():
         said.setdefault(at, tuple(lines))
-    entered = _places(found.entered)
-    for path, _ in visits:
-        entered.update(_around(path))
+    if found.entered is None:
+        entered = {around for path, _ in visits for around in _around(path)}
+    else:
+        entered = _places(found.entered)
     return Overlay(
         visits=visits,
         taken=_summed(found.taken),
@@ -124,7 +125,7 @@ def node_mark(run: Overlay, path: str, node: str, asks: Asked | None = None) -> 
     gone = run.status == "interrupted"
     running = at in run.running
     states = (
-        visits > 0 or at in run.entered,
+        visits > 0 or at in (run.entered or ()),
         visits > 0 and at in run.unasked and at not in run.asked,
         run.faulty.get(at, 0) > 0,
         running and not gone,
@@ -190,7 +191,8 @@ def status_mark(run: Overlay) -> Mark:
     """Return the status at the top of the picture."""
     status = told(run.status, 40)
     # A status may have any name; as a class it is a known one, or empty.
-    return Mark((status,) if status in STATUSES else (), {"status": status})
+    known = "exhausted" if status == "diverged" else status
+    return Mark((known,) if known in STATUSES else (), {"status": status})
 
 
 def plan_marks(number: int, plan: Planned) -> dict[str, Mark]:

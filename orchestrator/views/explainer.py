@@ -240,14 +240,14 @@ class Explainer:
         return f"{led}; decided by {decided}" if took.error is None else f"{led}; {decided}"
 
     def _dropped(self, gone: Drop) -> str:
-        what = plain(gone.what)
+        what, diverged = plain(gone.what), self.causes.run.diverged_because
         return {
             "race": f"dropped (record {gone.seq}): {what} had all the branches that it waits for",
             "stop": f"dropped (record {gone.seq}): {what} led to STOP",
             "failed": f"dropped (record {gone.seq}): {what} failed",
             "limit": f"dropped (record {gone.seq}): the limit of {what} was spent",
             "event": f"dropped (record {gone.seq}): event {what} interrupted its graph",
-            "cancelled": f"dropped (record {gone.seq}): the run was cancelled",
+            "cancelled": f"dropped (record {gone.seq}): the {'replay diverged' if diverged else 'run was cancelled'}",
             "ended": f"dropped (record {gone.seq}): its graph ended",
         }[gone.why]
 
@@ -332,6 +332,8 @@ class Explainer:
         elif end.why == "failed":
             where = f"{plain(end.what)} failed" if end.what and end.what != END else "its branches could not be merged"
             yield f"{where} (record {end.seq}): {told(str(end.error), 200)}"
+        elif self.causes.run.diverged_because:
+            yield f"it {told(end.what, 300).replace('diverged', f'diverged (record {end.seq})', 1)}"
         else:
             yield f"it was cancelled (record {end.seq})" + (f": {told(end.what, 300)}" if end.what else "")
 

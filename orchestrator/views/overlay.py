@@ -75,15 +75,15 @@ class Overlay:
     failed: AbstractSet[NodeKey] = frozenset()
     """Nodes whose last activation failed without an edge for the failure."""
     status: str = ""
-    """The run's status."""
+    """The run's status; `diverged` for a replay that ended where live calls would follow."""
     seconds: Mapping[NodeKey, float] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> seconds that its ended activations worked. Waiting for answers does not count."""
     items: Mapping[NodeKey, tuple[int, int]] = field(default_factory=lambda: MappingProxyType({}))
     """Target of a map -> (items done, items)."""
     queued: AbstractSet[NodeKey] = frozenset()
     """Nodes at which the run continues; empty while a step runs."""
-    entered: AbstractSet[NodeKey] = frozenset()
-    """Subgraph nodes whose graph has started."""
+    entered: AbstractSet[NodeKey] | None = None
+    """Subgraph nodes whose graph has started, and was not dropped; None: those with visits inside."""
     told: Mapping[NodeKey, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
     """Node -> its open questions, or its error."""
     faulty: Mapping[NodeKey, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -153,8 +153,7 @@ def witness_overlay(graph: GraphDefinition, proof: Proof) -> Overlay:
         end = _key(steps[-1])
         last.add(end)
         told[end] = (proof.reason,) if proof.reason else ()
-    entered = {_key_of(path) for path, _ in visits if path}
-    return Overlay(visits=visits, taken=taken, failed=last, status=proof.verdict, entered=entered, told=told)
+    return Overlay(visits=visits, taken=taken, failed=last, status=proof.verdict, told=told)
 
 
 def _shared(one: Sequence[WitnessStep], other: Sequence[WitnessStep]) -> int:

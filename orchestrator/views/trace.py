@@ -295,8 +295,11 @@ class Trace(Fold):
 
     def restored(self, token: Activation) -> None:
         """See `Observer.restored`."""
+        place = (token.frame.place, token.node)
         if token.failed or token.late is not None:
-            self._again.append((token, (token.frame.place, token.node), token.late))
+            self._again.append((token, place, token.late))
+        if token.opened:
+            self._entered[place] = None
 
     def moved(self, record: r.Migrated) -> None:
         """See `Observer.moved`. Marks of nodes and edges that still exist are kept."""
@@ -370,7 +373,11 @@ class Trace(Fold):
                     self._withdraw(question, changed)
             self._set_activity(gone, None, changed)
             self._time.forget(gone.key)
-            self._count_asked(gone.key, (gone.frame.place, gone.node), changed, ended=False)
+            place = (gone.frame.place, gone.node)
+            if place in self._entered:  # a dropped subgraph is as pale as any other dropped step
+                del self._entered[place]
+                changed.places.add(place)
+            self._count_asked(gone.key, place, changed, ended=False)
         if isinstance(record, r.StepDone | r.StepFailed):  # also a step that had been stopped before
             place = (place_of(record.path), record.node)
             self._count_asked(record.activation, place, changed, ended=activation is not None)
@@ -402,7 +409,7 @@ class Trace(Fold):
         kept: dict[str, Any] = {name: dict(getattr(live, name)) for name in _COUNTS}
         kept |= {name: frozenset(getattr(live, name)) for name in _PLACES}
         planned = tuple(self.planned(number) for number in range(len(self._plans)))
-        return Overlay(**kept, status=self.run.status if status is None else status, planned=planned)
+        return Overlay(**kept, status=live.status if status in (None, "cancelled") else status, planned=planned)
 
     @property
     def live(self) -> Overlay:
@@ -413,7 +420,7 @@ class Trace(Fold):
             waiting=self._busy["waiting"].keys(),
             running=self._busy["running"].keys(),
             failed=self._failed.keys(),
-            status=self.run.status,
+            status="diverged" if self.run.diverged_because and self.run.status == "cancelled" else self.run.status,
             seconds=self._seconds,
             items=self._items,
             queued=self._queued.keys(),

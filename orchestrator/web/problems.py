@@ -208,7 +208,13 @@ _KINDS = {
 """The beginning of a type of fault -> what is expected."""
 
 
+_WRITTEN_OUT = 1e21
+"""Larger bounds are shown with an exponent."""
+
+
 def _number(bound: float) -> str:
+    if abs(bound) >= _WRITTEN_OUT:
+        return f"{bound:g}".replace("e+", "e")
     return f"{int(bound) if bound == int(bound) else bound:,}"
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, TypeVar, g
 
 import anyio
 from pydantic import (
+    AfterValidator,
     AwareDatetime,
     BaseModel,
     BeforeValidator,
@@ -105,7 +106,20 @@ Labels = Annotated[
     Field(max_length=MAX_LABELS),
 ]
 """Labels of a run; see `orchestrator.values.new_labels`."""
-Label = Annotated[str, StringConstraints(pattern=r"^[^:]+:", max_length=1000)]
+
+
+def _label(given: str) -> str:
+    if given.find(":") < 1:
+        raise ValueError("use the form name:value")
+    return given
+
+
+Label = Annotated[
+    str,
+    StringConstraints(max_length=1000),
+    AfterValidator(_label),
+    Field(json_schema_extra={"pattern": r"^[^:]+:"}),
+]
 RunIds = Annotated[str, StringConstraints(max_length=2000)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -96,4 +97,6 @@ def test_a_replay_that_diverged_says_so_in_the_list_and_where_it_is_shown(shell:
     assert [one["run_id"] for one in diverged.json] == [row["run_id"]]
     assert [one["run_id"] for one in others.json] == ["one"]
     shown = shell("show", row["run_id"])
-    assert "): diverged: model offline: the replayed run did not ask this" in shown.out
+    assert re.search(r"it diverged \(record \d+\): model offline: the replayed run did not ask this", shown.out)
+    assert "the run was cancelled" not in shell("why", row["run_id"]).out
+    assert "[diverged]" in shell("render", row["run_id"]).out

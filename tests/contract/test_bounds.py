@@ -37,9 +37,11 @@ pytestmark = pytest.mark.anyio
 GRAPH = chain(says("a"))
 LONGEST = {"n" * MAX_NAME: "v" * MAX_LABEL, **{f"l{number}": "" for number in range(MAX_LABELS - 2)}}
 """As many and as long as they may be, with room for one more."""
-TOO_LONG: dict[str, tuple[dict[str, str], str]] = {
+REFUSED: dict[str, tuple[dict[str, str], str]] = {
     "value": ({"team": "v" * 1001}, "label 'team': its value has 1,001 characters, and the limit is 1,000"),
     "name": ({"n" * 201: ""}, f"label '{'n' * 36}...: its name has 201 characters, and the limit is 200"),
+    "colon": ({"a:b": "c"}, "label 'a:b': its name has a colon: use another sign, such as 'a.b'"),
+    "no name": ({"": "c"}, "label '': it has no name"),
     "number": ({f"l{number}": "" for number in range(101)}, "a run has at most 100 labels, and these are 10"),
 }
 
@@ -88,9 +90,9 @@ DOORS: tuple[Door, ...] = (_started, _enqueued, _submitted, _forked, _scheduled,
 
 
 @pytest.mark.parametrize("door", DOORS)
-@pytest.mark.parametrize("what", TOO_LONG)
-async def test_labels_have_a_number_and_lengths_at_every_door(door: Door, what: str) -> None:
-    labels, said = TOO_LONG[what]
+@pytest.mark.parametrize("what", REFUSED)
+async def test_labels_have_names_lengths_and_a_number_at_every_door(door: Door, what: str) -> None:
+    labels, said = REFUSED[what]
     async with Executor(graphs=[GRAPH]) as executor:
         with pytest.raises((InvalidValue, InvalidExport), match=re.escape(said)):
             await door(executor, labels)
@@ -116,7 +118,7 @@ def test_labels_of_a_parent_count_with_those_of_its_fork() -> None:
 def test_labels_have_bounds_in_requests() -> None:
     with api() as server:
         server.start("plain", run_id="one")
-        for labels, _ in TOO_LONG.values():
+        for labels, _ in REFUSED.values():
             server.post("runs", 422, graph="plain", input="x", labels=labels)
             server.post("runs/one/fork", 422, at=1, labels=labels)
             server.post("runs/one/fork/preview", 422, at=1, labels=labels)
@@ -126,7 +128,7 @@ def test_labels_have_bounds_in_requests() -> None:
 
 def test_labels_have_bounds_on_the_command_line(tmp_path: Path) -> None:
     shell = Shell(tmp_path, inside=True)
-    labels, said = TOO_LONG["value"]
+    labels, said = REFUSED["value"]
     given = ("--label", f"team={labels['team']}")
     assert shell("run", "react", "2+2", "--run-id", "one").code == 0
     for words in (

@@ -199,6 +199,46 @@ async def test_a_failure_inside_shows_at_every_level() -> None:
     assert (await outer.run({})).overlay().failed == {("sub", "b"), ("", "sub")}
 
 
+async def test_a_subgraph_that_was_dropped_does_not_look_done(tmp_path: Any) -> None:
+    broken = True
+
+    @node
+    def breaks(state: Trip) -> Update:
+        if broken:
+            raise ValueError("broken")
+        return {}
+
+    def marks_of(run: Run) -> dict[str, Mark]:
+        found = shown(run.to_svg())
+        assert bare(found) == bare(replay(run.definition, run.records()).at(run.seq))
+        return found
+
+    deep = Graph(
+        name="deep",
+        state=Trip,
+        nodes={"first": rest, "ask": Confirm(prompt="Go there?")},
+        edges="START -> first -> ask\nask -> END : approved\nask -> END : denied",
+    )
+    graph = Graph(
+        name="outer",
+        state=Trip,
+        nodes={"sub": Subgraph(deep), "ask": Confirm(prompt="Break?"), "b": breaks},
+        edges="START -> sub -> END\nSTART -> ask\nask -> b : approved\nask -> b : denied\nb -> END",
+    )
+    async with Executor(store=f"sqlite:///{tmp_path}/r.db", graphs=[graph]) as executor:
+        run = await executor.start(graph, {}, run_id="r")
+        assert marks_of(run)["node-sub"].classes == ("visited", "waiting", "current")
+        (asked,) = (one for one in run.waiting if one.prompt.startswith("Break"))
+        run = await executor.answer("r", asked.id, Approve())
+        assert (run.status, run.overlay().failed) == ("failed", {("", "b")})
+        marks = marks_of(run)
+        assert "visited" in marks["node-sub.first"].classes
+        assert "node-sub" not in marks
+        broken = False
+        run = await executor.resume("r", retry=True)
+        assert marks_of(run)["node-sub"].classes == ("visited", "waiting", "current")
+
+
 async def test_a_paused_run_shows_where_it_goes_on(tmp_path: Any) -> None:
     begun = anyio.Event()
 

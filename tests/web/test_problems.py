@@ -28,7 +28,7 @@ def test_a_query_names_each_field_and_the_fix() -> None:
             "limit": "give 200 at most",
             "stauts": "there is no such parameter: did you mean 'status'?",
             "waiting": "give true or false",
-            "label.0": "it does not fit: a label as `name:value`; repeated: all of them",
+            "label.0": "use the form name:value",
             "begun_since": "give a day that exists, such as 2026-11-29",
         }
         assert refused(found, "runs?since=yesterday") == {"since": "give a number or a time in ISO 8601"}
@@ -48,6 +48,9 @@ def test_a_body_names_each_field_and_the_fix() -> None:
             "labels.a": "give a text",
         }
         assert refused(found, "runs", graph="letter", run_id="x" * 201) == {"run_id": "give 200 characters at most"}
+        found.start("letter", run_id="r")
+        assert refused(found, "runs/r/notes", score=1e308) == {"score": "give 1e300 at most"}
+        assert refused(found, "runs/r/notes", score=-1e308) == {"score": "give -1e300 or more"}
 
 
 def test_types_that_a_field_may_have_are_one_message() -> None:
