@@ -13,6 +13,7 @@ from orchestrator.graph.state import fields_form
 from orchestrator.kernel.queries import open_questions
 from orchestrator.nodes import Wait
 from orchestrator.tasks import away
+from orchestrator.views.run import explainer_of
 from orchestrator.views.untaken_events import mismatch, received_names, unawaited
 from orchestrator.web import documents, requests
 from orchestrator.web.endpoint import Call
@@ -50,7 +51,8 @@ class KeptEvent(documents.Document):
     unawaited: Annotated[
         str,
         Field(
-            description="That no node waits for it, and what was meant; or that its data does not match. Else empty."
+            description="That no node waits for it, and what was meant; that its data does not match; or, once the run "
+            "has ended, why no step took it. Else empty."
         ),
     ]
 
@@ -76,6 +78,7 @@ def _events(run: Run) -> RunEvents:
     waits = [one for one in open_questions(machine) if one.kind == "event" and one.event]
     kept = machine.events.kept
     asked = {one.event or "": one for one in reversed(waits)}
+    over = {one.seq: one.why for one in explainer_of(run).untaken()} if kept and machine.ended is not None else {}
     return RunEvents(
         run_id=run.run_id,
         awaited=[_awaited(run.definition, one) for one in waits[:_MOST]],
@@ -86,7 +89,9 @@ def _events(run: Run) -> RunEvents:
                 ts=one.ts,
                 by=documents.first_line(one.by),
                 # An event that fits an open wait is taken at once, so one that is kept beside it does not fit.
-                unawaited=unawaited(machine, one.name) or (mismatch(asked[one.name]) if one.name in asked else ""),
+                unawaited=over.get(one.seq)
+                or unawaited(machine, one.name)
+                or (mismatch(asked[one.name]) if one.name in asked else ""),
             )
             for one in islice(kept.values(), _MOST)
         ],

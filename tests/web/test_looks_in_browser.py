@@ -208,3 +208,11 @@ def test_nothing_says_running_when_a_run_has_ended(browser: Browser, meanwhile: 
         assert runs.locator("#runs :text('running'):visible").count() == 0
         screens.close()
         assert not [one for one in screens.faults if "ERR_INTERNET_DISCONNECTED" not in one]
+
+
+def test_the_screens_of_the_bar_fit_beside_a_full_inbox_at_390_pixels(screens: Screens, served: Api) -> None:
+    page = screens.open("/costs", size=(390, 844))
+    page.evaluate("Object.assign(document.getElementById('open-questions'), { hidden: false, textContent: '200+' })")
+    assert page.locator(".top > nav").evaluate("(nav) => nav.scrollWidth - nav.clientWidth") <= 0
+    page.click("summary[aria-label='More screens']")
+    assert page.locator(".more nav a[aria-current]").inner_text() == "Costs"

@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.web.api import Api, api
+from orchestrator import Graph
+from orchestrator.nodes import Wait
+from tests.web.api import Api, Note, api
 from tests.web.orders import orders
 from tests.web.windows import Screens, serious_faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
+twice = Graph(
+    name="twice",
+    state=Note,
+    input="topic",
+    output="topic",
+    nodes={"one": Wait(event="first", into="topic"), "two": Wait(event="second", into="topic")},
+    edges="START -> one -> two -> END",
+)
 HOSTILE = "<img src=x onerror=alert(1)>"
 
 
@@ -51,7 +61,20 @@ def test_an_event_whose_data_does_not_match_is_kept_with_a_warning() -> None:
         assert [one["unawaited"] for one in found.get("runs/o/awaited")["kept"]] == [said["warning"]]
         assert found.post("runs/o/send", event="paid", data={"order": 7, "amount": 1})["warning"] is None
         assert found.settled("o")["status"] == "completed"
-        assert [one["unawaited"] for one in found.get("runs/o/awaited")["kept"]] == [""]
+        (kept,) = found.get("runs/o/awaited")["kept"]
+        assert kept["unawaited"] == "its data did not match, and that of a later one did (record 4)"
+
+
+def test_an_event_that_an_ended_run_kept_has_a_reason() -> None:
+    with api(orders) as found:
+        begun(found)
+        for _ in range(2):
+            found.portal.call(lambda: found.executor.send("o", "paid", {"order": 7, "amount": 1}, resume=False))
+        assert [one["unawaited"] for one in found.get("runs/o/awaited")["kept"]] == ["", ""]
+        found.post("runs/o/resume")
+        assert found.settled("o")["status"] == "completed"
+        (kept,) = found.get("runs/o/awaited")["kept"]
+        assert kept["unawaited"] == "another one came first (record 3), and the run ended"
 
 
 def test_an_event_whose_data_has_another_type_is_refused_and_the_run_goes_on_waiting() -> None:
@@ -140,6 +163,24 @@ class TestOnThePage:
         assert "The run keeps the event, but its data does not match" in said
         assert "its data does not match" in page.inner_text("#events .kept")
 
+    def test_a_form_in_use_says_that_its_wait_is_over_and_goes_when_it_is_left(self, browser: Browser) -> None:
+        with api(twice) as found:
+            found.post("runs", 201, graph="twice", input="bees", run_id="o", wait=True)
+            screens = Screens(browser, found.url)
+            page = screens.open("/runs/o")
+            field = page.locator("#events [data-event=first] [data-field=data]")
+            field.click()
+            page.keyboard.type("my te")
+            found.post("runs/o/send", event="first", data="from elsewhere")
+            page.wait_for_selector("#events .outcome:has-text('does not wait for this event any more')")
+            assert field.input_value() == "my te"
+            assert page.locator("#events [data-event=first] button.first").is_disabled()
+            page.evaluate("document.activeElement.blur()")
+            page.wait_for_selector("#events [data-event=second]")
+            assert page.locator("#events [data-event=first]").count() == 0
+            screens.close()
+            assert screens.faults == []
+
     def test_hostile_names_and_texts_stay_text(self, screens: Screens, served: Api) -> None:
         begun(served, notes=HOSTILE)
         served.post("runs/o/send", event=HOSTILE, data={HOSTILE: HOSTILE}, by=HOSTILE)
@@ -154,7 +195,7 @@ class TestOnThePage:
         screens = Screens(browser, served.url)
         page = self.opened(screens, size=(width, 900), color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
         page.evaluate("document.querySelectorAll('#events details').forEach((one) => { one.open = true; })")
-        assert serious_faults(page) == []
+        assert serious_faults(page, moderate=True) == []
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         screens.close()
         assert screens.faults == []

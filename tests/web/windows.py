@@ -47,14 +47,17 @@ class Screens:
             context.close()
 
 
-def serious_faults(page: Page) -> list[tuple[str, str, str]]:
-    """What axe-core finds on a page that keeps readers out: rule, element and summary."""
+def serious_faults(page: Page, *, moderate: bool = False) -> list[tuple[str, str, str]]:
+    """What axe-core finds on a page that keeps readers out: rule, element and summary.
+
+    `moderate`: also what is only in a reader's way, such as headings that leave out a level.
+    """
     page.evaluate(axe_script())
     found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")["violations"]
     return [
         (fault["id"], one["html"][:200], one["failureSummary"])
         for fault in found
-        if fault["impact"] in ("serious", "critical")
+        if fault["impact"] in ("serious", "critical", *(("moderate",) if moderate else ()))
         for one in fault["nodes"]
     ]
 

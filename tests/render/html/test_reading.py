@@ -47,7 +47,7 @@ def test_question_answer_and_ten_rows_are_on_the_first_screen(opened: Opened) ->
 @on("waits", size=DESK)
 def test_an_open_question_stands_where_the_answer_will_be(opened: Opened) -> None:
     page = opened.page
-    assert texts(page, "#a-cards h3") == ["Question", "Waits for an answer"]
+    assert texts(page, "#a-cards h2") == ["Question", "Waits for an answer"]
     page.keyboard.press("Home")
     page.get_by_role("button", name="Show the step").click()
     assert texts(page, f"{CHOSEN} .no") == ["12"]

@@ -58,7 +58,7 @@ export class Summary {
     const go = step === undefined ? null : make("button", { type: "button", class: "link", onclick: () => this.choose(step) }, "Show the step");
     // Of an open question everything is shown, each part in its place: a text of several lines would pass for others.
     const [body, more] = asked ? [[make("div", { class: "question" }, questionElement(asked)), text], null] : this.folded(name, text);
-    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h3", {}, name), make("span", { class: "links" }, present([go, more]))), body, placeElement(trace));
+    return make("section", { class: "card " + kind, "aria-label": name }, make("div", { class: "label" }, make("h2", {}, name), make("span", { class: "links" }, present([go, more]))), body, placeElement(trace));
   }
 
   /** A text of which the first lines are shown, and the button that shows all. @param {string} name @param {string} text */

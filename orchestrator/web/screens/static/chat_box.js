@@ -12,6 +12,7 @@ import { visible } from "./modules/texts.js";
 /** @import { RunQuestions } from "./run_questions.js" */
 
 const TALLEST = 180; // pixels of what is written, before it scrolls
+const SOON = 5000; // milliseconds after the last answer within which the run goes on
 /** @type {Record<string, string>} */
 const ENDS = { completed: "This chat has ended.", failed: "This chat failed: Retry goes on from there.", cancelled: "This chat was cancelled.", exhausted: "A limit of this chat is spent." };
 
@@ -22,6 +23,8 @@ export class ChatBox {
     this.questions = questions;
     this.readOnly = readOnly;
     this.sending = false;
+    this.asking = 0; // how many questions were open
+    this.answered = -SOON; // when the last one was answered
     /** @type {RunDocument | null} */
     this.run = null;
     this.text = /** @type {HTMLTextAreaElement} */ (make("textarea", { rows: 1, "aria-label": "Message", placeholder: "Write a message", "aria-describedby": "say-state" }));
@@ -51,6 +54,11 @@ export class ChatBox {
     this.run = run;
     const chats = run !== null && this.talk.shown && Object.values(run.kinds).includes("ask"), { card } = this, open = this.questions.open.length;
     const ended = run !== null && run.status in ENDS, writes = chats && !ended && !this.readOnly && (card !== null || !open);
+    if (this.asking && !open) {
+      this.answered = performance.now();
+      setTimeout(() => this.show(this.run), SOON);
+    }
+    this.asking = open;
     document.body.classList.toggle("chats", writes && card !== null);
     this.form.hidden = !writes;
     this.button.disabled = this.sending || card === null;
@@ -61,7 +69,7 @@ export class ChatBox {
   /** What a run is at that asks nothing. @param {RunDocument} run */
   words(run) {
     if (run.status in ENDS) return ENDS[run.status];
-    if (run.status === "running") return "At work on the reply …";
+    if (run.status === "running" || (run.status === "paused" && performance.now() < this.answered + SOON)) return "At work on the reply …";
     return run.status === "interrupted" ? "No process drives this chat. Resume continues it." : "This chat is paused. Resume continues it.";
   }
 

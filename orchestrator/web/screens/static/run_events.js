@@ -24,6 +24,9 @@ export class RunEvents {
     byId("a-cards").after(this.box);
     this.state = "";
     this.shown = "";
+    /** What the run awaits by now, if a person was writing when it came. @type {(() => void) | null} */
+    this.next = null;
+    this.box.addEventListener("focusout", () => setTimeout(() => this.next?.()));
     setInterval(() => tell(this.box), 1000);
   }
 
@@ -45,7 +48,12 @@ export class RunEvents {
   fill(found, over) {
     const key = JSON.stringify([found, over]);
     if (key === this.shown) return;
-    if (this.box.contains(document.activeElement) && this.shown && found.awaited.length) return; // a person is writing
+    this.next = null;
+    if (this.box.contains(document.activeElement) && this.shown && found.awaited.length) { // a person is writing
+      this.next = () => this.fill(found, over);
+      this.end(found.awaited);
+      return;
+    }
     this.shown = key;
     const parts = over ? [] : found.awaited.map((one) => this.card(one));
     const asks = document.body.classList.contains("asks"); // a chat takes its answer on the card
@@ -56,10 +64,22 @@ export class RunEvents {
     tell(this.box);
   }
 
+  /** Say of the forms whose event the run does not wait for any more that it does not. @param {Awaited[]} awaited */
+  end(awaited) {
+    const open = new Set(awaited.map((one) => JSON.stringify(one)));
+    for (const card of this.box.querySelectorAll("[data-wait]")) {
+      const said = card.querySelector(".outcome"), button = card.querySelector("button.first");
+      if (!said || !(button instanceof HTMLButtonElement) || !(card instanceof HTMLElement) || open.has(card.dataset.wait ?? "")) continue;
+      button.disabled = true;
+      said.className = "outcome data warn";
+      said.textContent = "The run does not wait for this event any more.";
+    }
+  }
+
   /** A wait, with the form that sends its event. @param {Awaited} one */
   card(one) {
     const deadline = one.deadline === null ? null : make("span", { class: "deadline" }, "expires ", make("time", { "data-at": one.deadline, "data-form": "until" }));
-    return make("article", { class: "card event", "data-event": one.name, tabindex: "-1" },
+    return make("article", { class: "card event", "data-event": one.name, "data-wait": JSON.stringify(one), tabindex: "-1" },
       make("header", {}, make("h2", {}, "Waits for the event ", make("span", { class: "data" }, one.name)), make("span", { class: "grow" }), deadline),
       make("p", { class: "prompt data" }, [one.path, one.node].filter(Boolean).join(" / "), ": ", one.prompt),
       this.readOnly ? null : this.form(() => one.name, one.schema, one.match, `Send ${one.name}`));
