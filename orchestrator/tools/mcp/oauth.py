@@ -13,7 +13,7 @@ import shlex
 import stat
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
@@ -314,19 +314,21 @@ async def _callback(listener: Any) -> Any:
     found: list[dict[str, str]] = []
 
     async def serve(stream: Any) -> None:
-        async with stream:
-            with anyio.move_on_after(10):
+        # A browser also opens connections that it does not use, and other programs try the port: these change nothing.
+        with suppress(anyio.EndOfStream, anyio.BrokenResourceError, ValueError), anyio.move_on_after(10):
+            async with stream:
                 head = b""
                 while b"\r\n" not in head and len(head) < 16_384:
                     head += await stream.receive()
                 address = urlsplit(head.split(b" ", 2)[1].decode("ascii", "replace")) if head.count(b" ") > 1 else None
                 known = address is not None and address.path == "/callback"
+                if address is not None and known:
+                    found.append({name: values[0] for name, values in parse_qs(address.query).items()})
                 status, text = ("200 OK", _ANSWER) if known else ("404 Not Found", "")
                 said = f"HTTP/1.1 {status}\r\ncontent-type: text/html\r\nconnection: close\r\n\r\n{text}"
                 await stream.send(said.encode())
-                if address is not None and known:
-                    found.append({name: values[0] for name, values in parse_qs(address.query).items()})
-                    tasks.cancel_scope.cancel()
+        if found:
+            tasks.cancel_scope.cancel()
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, serve)

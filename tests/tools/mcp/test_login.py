@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import time
@@ -17,7 +18,7 @@ import pytest
 
 from orchestrator.errors import ToolError
 from orchestrator.tools.mcp import McpToolbox
-from orchestrator.tools.mcp.oauth import Tokens, key_of, login_command
+from orchestrator.tools.mcp.oauth import Tokens, _callback, key_of, login_command
 
 ROOT = Path(__file__).parents[3]
 BROWSER = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()"
@@ -160,6 +161,34 @@ def test_a_login_that_fails_says_why(tmp_path: Path, secured: Callable[[int], st
         done = command(tmp_path, "login", server)
         assert (done.returncode, why in done.stderr, "Traceback" in done.stderr) == (code, True, False), done.stderr
     assert command(tmp_path, "list").stdout == ""
+
+
+@pytest.mark.anyio
+async def test_connections_without_a_usable_request_do_not_end_a_login() -> None:
+    """Browsers open connections ahead, and may close them unused or keep them open."""
+    listener = await anyio.create_tcp_listener(local_host="127.0.0.1")
+    port = listener.extra(anyio.abc.SocketAttribute.local_port)
+    found: list[object] = []
+
+    async def wait() -> None:
+        found.append(await _callback(listener))
+
+    async with listener, await anyio.connect_tcp("127.0.0.1", port), anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        for sent in (b"", b"GET /callback?code=no", b"GET http://[x HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n"):
+            async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+                if sent:
+                    await stream.send(sent)
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:  # it is reset
+            linger = struct.pack("ii", 1, 0)
+            stream.extra(anyio.abc.SocketAttribute.raw_socket).setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(b"GET /favicon.ico HTTP/1.1\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 404")
+        async with await anyio.connect_tcp("127.0.0.1", port) as stream:
+            await stream.send(b"GET /callback?code=c&state=s HTTP/1.1\r\n\r\n")
+            assert (await stream.receive()).startswith(b"HTTP/1.1 200")
+    assert [(one.code, one.state) for one in found] == [("c", "s")]  # type: ignore[attr-defined]
 
 
 def test_a_file_of_tokens_that_others_can_read_is_refused(state: Path) -> None:
