@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.terminal_questions import ASKABLE, outcome_of, value_of
 from orchestrator.kernel.question import Approve, Deny, Value
 from orchestrator.render.terminal.event_lines import question_text
+from orchestrator.tools.mcp.elicitation import secret_in
 from orchestrator.views.call_questions import outcome_choices
 from orchestrator.visible import narrow
 
@@ -95,7 +96,7 @@ class Form:
 def form_of(question: Question) -> Form | None:
     """Return a question as a form; None if the user of a client cannot answer it, or not without showing a secret."""
     schema = question.schema_ or {}
-    if question.kind not in ASKABLE or _is_secret(schema):
+    if question.kind not in ASKABLE or secret_in(schema):
         return None
     if question.kind == "approval":
         decisions = [_APPROVE, _DENY, *question.choices]
@@ -180,14 +181,6 @@ def _choices(schema: Mapping[str, object], titled: str) -> dict[str, object]:
         if schema.get("type", "string") == "string" and one and all(isinstance(each, str) for each in one):
             return {"type": "string", name: listed}
     return {}
-
-
-def _is_secret(schema: Mapping[str, object]) -> bool:
-    properties = schema.get("properties")
-    parts = [schema, *(properties.values() if isinstance(properties, dict) else ())]
-    return any(
-        isinstance(one, dict) and (one.get("writeOnly") is True or one.get("format") == "password") for one in parts
-    )
 
 
 def can_ask(ctx: ServerRequestContext[Any, Any]) -> bool:

@@ -583,6 +583,7 @@ def _told(result: Body, **options: Any) -> tuple[str, list[str]]:
         (_form({"type": "string", "enum": ["x" * 1000] * 200}), "asks for too much input"),
         (_form({"type": 5}), "asks in a form that cannot be used"),
         (_form({"type": "object", "properties": {"password": {"type": "string"}}}), "asks for 'password', a secret"),
+        (_form({"anyOf": [{"type": "null"}, {"format": "password"}]}), "asks for 'a value', a secret"),
     ],
 )
 def test_a_question_that_a_person_cannot_be_asked_ends_the_task(result: Body, why: str) -> None:

@@ -15,6 +15,7 @@ from orchestrator.errors import ToolError
 from orchestrator.redaction import BLANK, redacted
 from orchestrator.tools.mcp.session import REFUSED
 from orchestrator.tools.mcp.untrusted import checked_schema, plain, seen, without
+from orchestrator.tools.validation import BY_NAME, INNER, LISTS, referred
 
 MOST_ROUNDS = 10
 LONGEST = 100_000
@@ -23,6 +24,8 @@ _PROMPT = 4_000
 HELD = "held"
 """Name of a request of a server before 2026-07-28, which waits for the answer; see `held`."""
 _LONGEST_ADDRESS = 2_000
+_OF_PROPERTIES = BY_NAME - {"$defs", "definitions"}
+"""Keywords whose value maps names of properties to schemas."""
 _OPENED = {
     "type": "object",
     "properties": {
@@ -95,12 +98,32 @@ def form_of(request: object, server: str, secrets: tuple[str, ...]) -> Form:
 
 
 def secret_in(schema: Mapping[str, Any]) -> str:
-    """Return the name of a property that is a secret; empty if a schema has none."""
-    properties = schema.get("properties")
-    for name, one in properties.items() if isinstance(properties, Mapping) else ():
-        hides = isinstance(one, Mapping) and (one.get("format") == "password" or one.get("writeOnly") is True)
-        if hides or redacted({name: "a-value"}) == {name: BLANK}:
+    """Return the name of a property that is a secret, at any depth; empty if a schema has none.
+
+    It is one if its name says so, or if a schema that applies to it has `format: password` or `writeOnly: true`.
+    """
+    todo: list[tuple[str, Any]] = [("", schema)]
+    known: set[int] = set()
+    while todo:
+        name, one = todo.pop()
+        if name and redacted({name: "a-value"}) == {name: BLANK}:
             return plain(name)[:100]
+        if not isinstance(one, Mapping) or id(one) in known:
+            continue
+        known.add(id(one))
+        if one.get("format") == "password" or one.get("writeOnly") is True:
+            return plain(name)[:100] or "a value"
+        if "$ref" in one:
+            todo.append((name, referred(one["$ref"], schema)))
+        for keyword, value in one.items():
+            if keyword in INNER:
+                todo.append((name, value))
+            elif keyword in LISTS and isinstance(value, list):
+                todo += ((name, part) for part in value)
+            elif keyword in _OF_PROPERTIES and isinstance(value, Mapping):
+                todo += value.items()
+            elif keyword == "required" and isinstance(value, list):  # it may name what `properties` does not
+                todo += ((part, None) for part in value if isinstance(part, str))
     return ""
 
 

@@ -36,6 +36,7 @@ class Trip(BaseModel):
 ASKED: dict[str, Any] = {"object": Trip.model_json_schema(), "number": {"type": "integer", "minimum": 1}}
 ASKED["list"] = {"type": "array", "items": {"type": "integer"}}
 ASKED["secret"] = {"type": "string", "format": "password"}
+ASKED["inner secret"] = {"type": "object", "properties": {"login": {"anyOf": [ASKED["secret"], {"type": "null"}]}}}
 held: dict[str, anyio.Event] = {}
 """Holds the step of the question `hold` until it is set."""
 

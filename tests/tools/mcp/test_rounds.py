@@ -15,6 +15,7 @@ import pytest
 from orchestrator import Context, Deny, Executor, Graph, Run, Update, node
 from orchestrator.errors import InvalidAnswer, ReplayMismatch
 from orchestrator.tools.mcp import McpToolbox
+from orchestrator.tools.mcp.elicitation import secret_in
 from orchestrator.tools.mcp.rounds import MOST_ROUNDS
 from tests.tools.mcp import asking
 from tests.tools.mcp.asking import Paying, paying, retrying, toolbox
@@ -194,6 +195,31 @@ async def test_a_state_that_the_server_no_longer_takes_ends_in_its_words_and_a_q
         assert (await _answered(executor, run.run_id, len(run.waiting))).output == "paid"
 
 
+HIDDEN = {"type": "string", "format": "password"}
+LOGIN = {"type": "object", "properties": {"password": HIDDEN}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "name"),
+    [
+        ({"properties": {"login": LOGIN}}, "password"),
+        ({"properties": {"value": {"anyOf": [HIDDEN, {"type": "null"}]}}}, "value"),
+        ({"properties": {"value": {"$ref": "#/$defs/p"}}, "$defs": {"p": HIDDEN}}, "value"),
+        ({"properties": {"a": {"$ref": "#/$defs/p"}}, "$defs": {"p": LOGIN, "q": {"$ref": "#/$defs/q"}}}, "password"),
+        ({"properties": {"value": {"$ref": "#/odd/p"}}, "odd": {"p": {"writeOnly": True}}}, "value"),
+        ({"allOf": [{"properties": {"token": True}}]}, "token"),
+        ({"properties": {"keys": {"type": "array", "items": {"type": "string", "writeOnly": True}}}}, "keys"),
+        ({"patternProperties": {"^a": HIDDEN}}, "^a"),
+        ({"required": ["api_key"]}, "api_key"),
+        (HIDDEN, "a value"),
+        ({"properties": {"town": {"type": "string", "default": {"format": "password"}}}}, ""),
+        ({"properties": {"tree": {"$ref": "#/$defs/t"}}, "$defs": {"t": {"items": {"$ref": "#/$defs/t"}}}}, ""),
+    ],
+)
+def test_a_secret_in_a_form_is_found_at_any_depth(schema: Any, name: str) -> None:
+    assert secret_in(schema) == name
+
+
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
@@ -213,6 +239,7 @@ async def test_a_state_that_the_server_no_longer_takes_ends_in_its_words_and_a_q
             "asks for 'pin', a secret, which the protocol forbids in a form",
         ),
         (form("Who?", {"type": "object", "properties": {"api_key": {"type": "string"}}}), "asks for 'api_key', a secr"),
+        (form("Who?", {"type": "object", "properties": {"login": LOGIN}}), "asks for 'password', a secret"),
         (form("x" * 110_000), "asks for too much input"),
     ],
 )

@@ -126,7 +126,8 @@ async def test_nothing_is_asked_with_no_ask_or_about_a_secret(mode: str) -> None
         assert (await called(client, "doing-now", question="ask"))[1]["status"] == "paused"
         assert shown == []
     async with asked(mode) as (client, _, shown):
-        assert (await called(client, "doing-now", question="secret"))[1]["status"] == "paused"
+        for question in ("secret", "inner secret"):
+            assert (await called(client, "doing-now", question=question))[1]["status"] == "paused"
         assert shown == []
 
 
