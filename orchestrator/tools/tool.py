@@ -319,6 +319,11 @@ class Tool:
         """Return a digest of the tool's name and argument schema, without descriptions."""
         return digest([self.name, bare_schema(self.parameters)])
 
+    @property
+    def approval_digest(self) -> str:
+        """Return a digest of what an approval of a call is for: if it changes, approval is asked for again."""
+        return self.schema_digest
+
     def with_(self, **changes: Any) -> Self:
         """Return a copy with some attributes changed, such as `name` or `risk`.
 

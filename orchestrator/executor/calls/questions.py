@@ -64,7 +64,7 @@ def make_question(
         unordered: digest of all that is asked, for questions without an order: those of concurrent tasks.
         deadline: Unix seconds.
     """
-    subject = [payload.get("tool"), tool.schema_digest if tool is not None else "", payload.get("args")]
+    subject = [payload.get("tool"), tool.approval_digest if tool is not None else "", payload.get("args")]
     about = digest_in_pieces(subject) if kind == "approval" else ""
     activation = attempt.activation
     name = unused_id(activation, hash_id(activation.key, str(occurrence), about, *unordered, *asking_again(activation)))

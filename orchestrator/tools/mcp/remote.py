@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, cast
 
 from orchestrator.errors import message_of
+from orchestrator.json import digest
 from orchestrator.tools.mcp.connection import McpConnection, Request
 from orchestrator.tools.mcp.results import as_result
 from orchestrator.tools.mcp.rounds import Asker, Rounds
@@ -39,6 +40,11 @@ class McpTool(Tool):
 
     def _function(self) -> Callable[..., object]:
         return self._remote
+
+    @property
+    def approval_digest(self) -> str:
+        """See `Tool.approval_digest`; it also covers the server's name and description of the tool."""
+        return digest([self.schema_digest, self.listed.digest])
 
     def check_schema(self) -> None:
         """Do nothing: the schema was checked when the server listed it."""

@@ -168,6 +168,7 @@ TOOLS = 1_000
 _DESCRIPTION = 8_000
 """Characters of a description that a model receives."""
 _REFUSED = re.compile(r"[^A-Za-z0-9_.-]")
+_TAIL = re.compile(r"_[0-9a-f]{8}\Z")
 _LONGEST = 64
 """Maximum length of a name that all model providers accept."""
 _BYTES = 100_000
@@ -324,22 +325,17 @@ def _said_in(keyword: str, value: object) -> object:
 def names_of(remote: Iterable[str], prefix: str = "") -> dict[str, str]:
     """Return a name that models can call for each name of a server.
 
-    A valid name is unchanged. In others each invalid character becomes `_`; if that, or cutting the name to 64
-    characters, could make names equal, characters of the digest of the original name are appended. So the name of a
-    tool does not depend on the order in which tools are listed.
+    A valid name is unchanged. In others each invalid character becomes `_`, the name is cut to 64 characters, and
+    characters of the digest of the original name are appended; these are also appended to a name that already ends
+    like that. So the name of a tool does not depend on what else the server lists, and no other tool can take it.
     """
-    wanted = {name: _REFUSED.sub("_", prefix + name)[:_LONGEST] for name in remote}
-    taken: dict[str, list[str]] = {}
-    for name, short in wanted.items():
-        taken.setdefault(short, []).append(name)
     found: dict[str, str] = {}
-    for name, short in wanted.items():
-        alone = len(taken[short]) == 1 and short.strip("_.-")
-        if alone or short == prefix + name:
-            found[name] = short
-        else:
+    for name in remote:
+        short = _REFUSED.sub("_", prefix + name)[:_LONGEST]
+        if short != prefix + name or _TAIL.search(short):
             tail = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:8]
-            found[name] = f"{short[: _LONGEST - 9]}_{tail}"
+            short = f"{short[: _LONGEST - 9]}_{tail}"
+        found[name] = short
     return found
 
 
