@@ -32,7 +32,12 @@ MOST_BYTES = 1_000_000
 _LONGEST = 10_000
 """Maximum number of characters of a reference."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp")
+_HTTP = ("http", "https", "streamable-http", "streamable_http", "streamableHttp", "remote")
+_STDIO = ("stdio", "local")
+_OTHER_NAMES = {"serverUrl": "url", "httpUrl": "url", "environment": "env"}
+"""Names of keys at Windsurf, Gemini CLI and OpenCode, and the usual ones."""
+_OF_OPENCODE = re.compile(r"(?<!\$)\{(?=(?:env|file):)")
+"""Start of a variable in OpenCode's form: `{env:NAME}`, `{file:PATH}`."""
 _SWITCHES = ("disabled", "enabled", "resources", "prompts")
 _KEYS = frozenset(("type", "transport", "name", "description", *_SWITCHES))
 _HTTP_KEYS = frozenset(("url", "headers"))
@@ -193,7 +198,7 @@ def servers_of(text: str, directory: str | None = None) -> list[Server]:
 def is_file(text: str) -> bool:
     """Return whether a reference (without its `mcp:` prefix) names a JSON file rather than a command."""
     file = text.partition("#")[0]
-    return file.endswith(".json") and (len(file.split()) == 1 or Path(file).is_file())
+    return file.endswith((".json", ".jsonc")) and (len(file.split()) == 1 or Path(file).is_file())
 
 
 def refuse_secrets(text: str) -> None:
@@ -242,8 +247,9 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     """Return the servers of a file in the form of other clients.
 
     That is `{"mcpServers": {NAME: {...}}}`, or as VS Code writes it `{"servers": {NAME: {...}}, "inputs": [...]}`, also
-    under `"mcp"`, and with comments. A server has `command`, `args`, `env` and `cwd`, or `url` and `headers`; in all of
-    them variables are replaced, see `Variables`. Servers with `"disabled": true` or `"enabled": false` are left out.
+    under `"mcp"`, or as OpenCode writes it `{"mcp": {NAME: {...}}}`, and with comments. A server has `command`, `args`,
+    `env` and `cwd`, or `url` and `headers`, see `_usual` for other names of these; in all of them variables are
+    replaced, see `Variables`. Servers with `"disabled": true` or `"enabled": false` are left out.
 
     Args:
         path: the file.
@@ -256,9 +262,12 @@ def servers_in(path: str | Path, name: str | None = None) -> list[Server]:
     read = _read(path, where)
     if not read.keys() & {"mcpServers", "servers"} and isinstance(read.get("mcp"), dict):
         read = read["mcp"]
+        if not read.keys() & {"mcpServers", "servers"} and all(isinstance(one, dict) for one in read.values()):
+            read = {"servers": json.loads(_OF_OPENCODE.sub("${", json.dumps(read)))}
     listed = read.get("mcpServers", read.get("servers"))
     if not isinstance(listed, dict) or not listed:
         raise GraphUnknown(f'{where}: it lists no servers: {{"mcpServers": {{"NAME": {{"command": ...}}}}}}')
+    listed = {one: _usual(f"{where}#{one}", entry) for one, entry in listed.items()}
     if name is not None and name not in listed:
         raise GraphUnknown(f"{where}#{name}: there is no server {name!r} in it; there are: {', '.join(listed)}")
     wanted = [one for one in listed if (one == name if name is not None else _enabled(f"{where}#{one}", listed[one]))]
@@ -287,6 +296,25 @@ def without_comments(text: str) -> str:
     return _TRAILING_COMMA.sub(lambda found: found[0] if found[0][0] == '"' else " ", bare)
 
 
+def _usual(where: str, entry: object) -> object:
+    """Return a server of a file in the usual form: without nulls, and with the usual names of keys.
+
+    Raises:
+        GraphUnknown: it gives one thing under two names.
+    """
+    if not isinstance(entry, dict):
+        return entry
+    found = {key: value for key, value in entry.items() if value is not None}
+    for other, usual in _OTHER_NAMES.items():
+        if other in found and usual in found:
+            raise GraphUnknown(f"{where}: it has both {other!r} and {usual!r}: leave one out")
+        if other in found:
+            found[usual] = found.pop(other)
+    if isinstance(found.get("command"), list) and found["command"] and "args" not in found:
+        found["command"], *found["args"] = found["command"]
+    return found
+
+
 def _enabled(where: str, entry: object) -> bool:
     if not isinstance(entry, dict):
         return True
@@ -308,7 +336,7 @@ def _of_entry(where: str, name: str, entry: object, variables: Variables) -> Ser
     if kind == "sse":
         raise GraphUnknown(f"{where}: the old SSE transport is not supported; use the server's streamable HTTP")
     is_http = "url" in entry and (kind is None or kind in _HTTP)
-    if not is_http and ("command" not in entry or kind not in (None, "stdio")):
+    if not is_http and ("command" not in entry or kind not in (None, *_STDIO)):
         raise GraphUnknown(f"{where}: a server must have 'command' (stdio) or 'url' (http), and a 'type' that agrees")
     unknown = entry.keys() - _KEYS - (_HTTP_KEYS if is_http else _STDIO_KEYS)
     if unknown:

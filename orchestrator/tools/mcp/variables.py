@@ -20,7 +20,7 @@ from orchestrator.visible import narrow
 VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]{0,200})(?::-([^}]{0,2000}+))?\}")
 """`${NAME}`, `${env:NAME}` or `${NAME:-default}`: looked up in the environment when the server is connected."""
 _INPUT = re.compile(r"\$\{input:([^}]{1,200}+)\}")
-_OF_EDITORS = ("${command:", "${config:")
+_OF_EDITORS = ("${command:", "${config:", "${file:")
 _ASKED: dict[tuple[str, str], str] = {}
 """Answers of the user in this process: the file and the id of the input -> its value."""
 _ASKING = Lock()
@@ -102,7 +102,7 @@ class Variables:
 def workspace_of(file: Path) -> Path:
     """Return the directory that a file of servers is for: `.vscode/mcp.json` is for the directory above `.vscode`."""
     folder = file.absolute().parent
-    return folder.parent if folder.name in (".vscode", ".cursor") else folder
+    return folder.parent if folder.name in (".vscode", ".cursor", ".gemini") else folder
 
 
 def _asked(name: str, described: Mapping[str, object], place: str) -> str:

@@ -7,6 +7,7 @@ import os
 import pty
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +134,48 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
     assert servers_in(_file(tmp_path, {"a": {"command": "x"}}, "servers"))[0].name == "a"
 
 
+NPX = StdioServer("npx", ("-y", "x"), {"K": TOKEN}, ".", "a")
+FAR = HttpServer("https://x.example/mcp", {"Authorization": f"Bearer {TOKEN}"}, "a")
+SENT = {"headers": {"Authorization": "Bearer ${MY_TOKEN}"}}
+BARE = {"headers": {"Authorization": "Bearer {env:MY_TOKEN}"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "server"),
+    [
+        ({"mcpServers": {"a": {"serverUrl": "https://x.example/mcp", **SENT}}}, FAR),  # Windsurf
+        ({"mcpServers": {"a": {"httpUrl": "https://x.example/mcp", **SENT}}, "mcp": {"allowed": ["a"]}}, FAR),  # Gemini
+        (  # Copilot
+            {
+                "mcpServers": {
+                    "a": {"type": "local", "command": "npx", "args": ["-y", "x"], "env": {"K": "${MY_TOKEN}"}}
+                }
+            },
+            NPX,
+        ),
+        ({"mcp": {"a": {"type": "remote", "url": "https://x.example/mcp", "enabled": True, **BARE}}}, FAR),  # OpenCode
+        (
+            {"mcp": {"a": {"type": "local", "command": ["npx", "-y", "x"], "environment": {"K": "{env:MY_TOKEN}"}}}},
+            NPX,
+        ),
+        ({"mcp": {"servers": {"a": {"url": "https://x.example/mcp", **SENT}}, "inputs": []}}, FAR),  # VS Code
+        (  # Amazon Q
+            {"mcpServers": {"a": {"command": "x", "args": None, "env": None, "disabled": None, "url": None}}},
+            StdioServer("x", (), {}, ".", "a"),
+        ),
+    ],
+)
+def test_the_forms_of_other_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: Any, server: StdioServer | HttpServer
+) -> None:
+    monkeypatch.setenv("MY_TOKEN", TOKEN)
+    path = tmp_path / "opencode.jsonc"
+    path.write_text(json.dumps(text))
+    if isinstance(server, StdioServer):
+        server = replace(server, cwd=str(tmp_path))
+    assert servers_of(f"mcp:{path}#a") == servers_in(path) == [server]
+
+
 @pytest.mark.parametrize(
     ("servers", "fault"),
     [
@@ -144,6 +187,11 @@ def test_a_file_as_other_clients_write_it(tmp_path: Path, monkeypatch: pytest.Mo
         ({"a": {"url": "ftp://x"}}, "does not begin with http"),
         ({"a": {"command": "x", "args": "y"}}, "'args' is not a list of strings"),
         ({"a": {"command": ""}}, "'command' is not a string"),
+        ({"a": {"command": []}}, "'command' is not a string"),
+        ({"a": {"command": ["x"], "args": ["y"]}}, "'command' is not a string"),
+        ({"a": {"command": ["x", 1]}}, "'args' is not a list of strings"),
+        ({"a": {"httpUrl": "http://x", "url": "http://y"}}, "#a: it has both 'httpUrl' and 'url': leave one out"),
+        ({"a": {"command": "x", "env": {"K": "${file:~/.key}"}}}, r"\$\{file:~/.key\} is filled in by editors"),
         ({"a": {"command": "x", "env": {"K": []}}}, "'env' is not an object of strings"),
         ({"a": {"command": "x", "env": {"K": "${NOT_SET_1}"}}}, "#a: 'env.K': the environment has no NOT_SET_1"),
         (
