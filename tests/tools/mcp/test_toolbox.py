@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
 
-from orchestrator import Approve, Executor, ToolCall
+from orchestrator import Approve, Executor, Reply, ToolCall
 from orchestrator.errors import GraphUnknown, ToolsChanged, ToolUnavailable
 from orchestrator.strategies.function_call_agent import function_call_agent
 from orchestrator.testing import ScriptedModel
 from orchestrator.tools import Toolbox, ToolResult
 from orchestrator.tools.mcp import McpToolbox
 from orchestrator.tools.mcp.untrusted import names_of
+from tests.contract.test_readme import awaited, blocks
 from tests.support.sizes import quick_on
-from tests.tools.mcp.asking import toolbox
+from tests.tools.mcp.asking import ODD, toolbox
 from tests.tools.mcp.conftest import TOKEN
 
 pytestmark = pytest.mark.anyio
@@ -265,7 +269,7 @@ async def test_an_approval_is_for_the_tool_that_was_shown(
         discovered = {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}}
         return {"server/discover": [[{"result": discovered}]], "tools/list": [[{"result": {"tools": shown}}]]}
 
-    def executor(tools: list[tuple[str, str]], *replies: object) -> Executor:
+    def executor(tools: list[tuple[str, str]], *replies: Any) -> Executor:
         box = toolbox(tmp_path, says(tools))
         return Executor(f"sqlite:///{tmp_path}/runs.db", graphs=[agent], tools=[box], model=ScriptedModel(replies))
 
@@ -283,3 +287,37 @@ async def test_an_approval_is_for_the_tool_that_was_shown(
         assert (run.status, [one.id == question.id for one in run.waiting]) == (status, [False][: status == "paused"])
     called = (tmp_path / "calls").read_text() if (tmp_path / "calls").exists() else ""
     assert [json.loads(line)["name"] for line in called.splitlines()] == ["files/show"][: status == "completed"]
+
+
+@quick_on("asyncio")
+async def test_the_program_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The servers that docs/mcp.md names are programs on PATH here, and the model's replies are given."""
+
+    def says(name: str, answer: str) -> str:
+        listed = {"result": {"tools": [{"name": one, "inputSchema": {"type": "object"}} for one in (name, "write")]}}
+        called = {"result": {"content": [{"type": "text", "text": answer}]}}
+        return json.dumps({"tools/list": [[listed]], "tools/call": [[called]]})
+
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "mcp-server-time"
+    words = (sys.executable, "-S", str(ODD), str(tmp_path), says("get_current_time", "21:00"))
+    program.write_text(f"#!/bin/sh\nexec {shlex.join(words)}\n")
+    program.chmod(0o700)
+    args = ["-S", str(ODD), str(tmp_path), says("read_file", "Text.")]
+    (tmp_path / ".mcp.json").write_text(
+        json.dumps({"mcpServers": {"files": {"command": sys.executable, "args": args}}})
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    page = blocks("docs/mcp.md")[0]
+    code = page.replace("anyio.run(main)", "await main()").replace('OpenAIModel("gpt-4o-mini")', "model")
+    assert code.count("await main()") == code.count("model=model") == 1
+    calls = [ToolCall(id=name, name=name, arguments={}) for name in ("get_current_time", "read_file")]
+    model = ScriptedModel([Reply(text="I look.", tool_calls=calls), "It is 21:00."])
+    await awaited(code, {"__name__": "page", "model": model})
+    model.assert_done()
+    assert capsys.readouterr().out == "It is 21:00.\n"
+    offered: Any = model.requests[0].tools
+    assert [tool["function"]["name"] for tool in offered] == ["get_current_time", "write", "read_file"]
