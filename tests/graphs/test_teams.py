@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from orchestrator import Deny, Executor, Graph, Run, ToolCall, tool
 from orchestrator.errors import GraphChanged
+from orchestrator.models import ModelRequest
 from orchestrator.nodes import Constrain, Select
 from orchestrator.nodes.execute import NOT_HANDED_OVER
 from orchestrator.nodes.respond import TOO_MANY
@@ -187,6 +189,27 @@ async def test_members_that_hand_over_in_a_circle_are_bounded() -> None:
     }
     run, model = await run_of(swarm(CREW, max_steps=4), script)
     assert (run.status, len(model.requests)) == ("exhausted", 8)
+
+
+async def test_another_member_reads_on_in_a_long_result() -> None:
+    text = "".join(f"line {n}\n" for n in range(3_000))
+
+    @tool(risk="none")
+    def manual() -> str:
+        """Return the manual."""
+        return text
+
+    crew = {**CREW, "repair": Member("defects", tools=(manual,))}
+
+    def sells(request: ModelRequest) -> Any:
+        last = request.messages[-1].content
+        found = re.search(r'read_result\(id="(\w+)"\)', "".join(one.content for one in request.messages))
+        read = call("read_result", 3, id=found and found[1], offset=20_000)
+        return last if last.startswith("[Characters") else [read]
+
+    script = {"repair": [[call("manual")], [call("transfer_to_sales", 2)]], "sales": sells}
+    run, _ = await run_of(swarm(crew, first="repair"), script)
+    assert run.output.partition("\n")[2] == text[20_000:24_000].strip()
 
 
 async def test_a_tool_that_ends_the_work_gives_the_answer() -> None:
