@@ -266,7 +266,8 @@ def eval_(
     """Run graphs on rows of data, and score the answers.
 
     Each row is a run in the store. The same command continues an evaluation that was interrupted, and pays for no call
-    twice. Exit code 1 below --require, 5 if the budget is spent.
+    twice. Exit code 1 below --require, 5 if the budget is spent, 8 if a model could not be reached several times in a
+    row.
 
     Example: orchestrator eval arithmetic react rewoo --scorer number --approve none
     """
@@ -286,6 +287,8 @@ def eval_(
     below = found.below(required)
     for one in below:
         warn(f"--require: {one}")
+    if found.outage:
+        return exits.UNAVAILABLE
     return exits.FAILED if below else exits.EXHAUSTED if found.stopped else exits.COMPLETED
 
 

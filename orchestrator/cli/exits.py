@@ -25,6 +25,7 @@ UNKNOWN: Final = 4
 EXHAUSTED: Final = 5
 CANCELLED: Final = 6
 CONFLICT: Final = 7
+UNAVAILABLE: Final = 8
 INTERRUPTED: Final = 130
 
 _OF_STATUS: Final = {

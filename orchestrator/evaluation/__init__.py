@@ -15,8 +15,8 @@ reports       JUnit and a picture
 from orchestrator.evaluation.data import ExpectedCall, Fields, Row
 from orchestrator.evaluation.judges import GraphJudge
 from orchestrator.evaluation.recorded import Counterfactual, RecordedRuns, ReplayedRun, counterfactual
-from orchestrator.evaluation.results import Agreement, Difference, Evaluation, VariantResult, WrongCase
-from orchestrator.evaluation.running import Progress, evaluate
+from orchestrator.evaluation.results import Agreement, Difference, Evaluation, Progress, VariantResult, WrongCase
+from orchestrator.evaluation.running import evaluate
 from orchestrator.evaluation.scorers import Case, MadeCall, Scorer, Verdict
 
 __all__ = [

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from orchestrator.errors import GraphUnknown, RunUnknown
-from orchestrator.evaluation.scorers import Case, ScoreFunction, Scorer, Verdict, read_verdict, text_of
+from orchestrator.errors import GraphUnknown, InvalidValue, RunUnknown
+from orchestrator.evaluation.scorers import Case, ScoreFunction, Scorer, Verdict, read_verdict, scorer_of, text_of
 from orchestrator.json import digest
 
 if TYPE_CHECKING:
@@ -93,3 +93,17 @@ class GraphJudge:
 
 ScorerLike: TypeAlias = str | ScoreFunction | Scorer | GraphJudge
 """A scorer, by its name or as an object."""
+
+
+def scorers_of(given: ScorerLike | Sequence[ScorerLike]) -> list[Scorer | GraphJudge]:
+    """Return the scorers of an evaluation.
+
+    Raises:
+        InvalidValue: there is none, or two have one name.
+    """
+    listed = [given] if isinstance(given, str | Scorer | GraphJudge) or callable(given) else given
+    found = [one if isinstance(one, Scorer | GraphJudge) else scorer_of(one) for one in listed]
+    names = [one.name for one in found]
+    if not names or len(set(names)) < len(names):
+        raise InvalidValue(f"scorers {', '.join(names) or 'are missing'}: give one or more, each with its own name")
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -397,7 +397,10 @@ class _Replays:
         self._paid, self._saved = self._paid + made.run.usage, self._saved + made.saved
         after = shown(text_of(answer_of(made.run)))
         found = ReplayedRun(run_id, replay_id, people, made.status, before, after)
-        same = await self._is_same(made, Row(row.key, row.input, run.output, line=row.line))
+        try:
+            same = await self._is_same(made, Row(row.key, row.input, run.output, line=row.line))
+        except OrchestratorError as error:  # of the scorer: the replay is paid
+            same, found = None, replace(found, why=shown(str(error)))
         self._count(people, same)
         if same is None:
             self._fail(number, found)

@@ -25,10 +25,36 @@ MAX_WRONG = 500
 """Wrong cases of which texts are kept."""
 MAX_SHOWN = 300
 """Characters of a text of a wrong case."""
+MAX_OUTAGE = 5
+"""Cases of a variant in a row that a model may interrupt before an evaluation stops."""
 _PAIRS = 45
 """Pairs of variants that are compared: those of ten variants."""
 _ABSENT = float("nan")
 COLUMNS = ("variant", "accuracy", "95 %", "model calls", "rounds", "tokens", "tool calls", "cost", "median s", "p95 s")
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far an evaluation is."""
+
+    done: int
+    cases: int
+    taken: int
+    """Cases that were settled before."""
+    seconds: float
+    """Seconds since it began or was continued."""
+    cost: float
+    budget: float | None
+
+    @property
+    def rate(self) -> float:
+        """Cases settled in a second, without those that were settled before."""
+        return (self.done - self.taken) / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that the rest takes at this rate; None if it is not known yet."""
+        return (self.cases - self.done) / self.rate if self.rate > 0 else None
 
 
 @dataclass(frozen=True)
@@ -172,8 +198,12 @@ class Evaluation:
     """Cases that an earlier part of the evaluation had settled: nothing was paid for them again."""
     cost: float
     """What the evaluation cost until now, judges included."""
+    interrupted: int = 0
+    """Cases without a result because a model could not be reached; they count as wrong."""
     stopped: str = ""
     """Why it stopped before its end; empty if it did not."""
+    outage: bool = False
+    """True if it stopped because a model could not be reached several times in a row."""
     changed: tuple[str, ...] = ()
     """Rows that differ from an earlier part of the evaluation."""
     remarks: tuple[str, ...] = ()
@@ -239,6 +269,8 @@ class Evaluation:
         lines = [f"{self.done:,} of {self.cases:,} cases of data {self.data!r}, scorer {', '.join(self.scorers)}"]
         if self.taken:
             lines[0] += f"; {self.taken:,} were settled before"
+        if self.interrupted:
+            lines.append(f"cases that a model interrupted: {self.interrupted:,}; the next part tries them again")
         if self.stopped:
             lines.append(f"stopped: {self.stopped}")
         if self.simulated:
@@ -261,7 +293,8 @@ class Evaluation:
 
 
 _PLAIN = (
-    "name", "data", "wrong_count", "rows", "cases", "done", "taken", "cost", "stopped", "simulated", "updated",
+    "name", "data", "wrong_count", "rows", "cases", "done", "taken", "cost", "interrupted", "stopped", "outage",
+    "simulated", "updated",
 )  # fmt: skip
 
 
@@ -288,10 +321,13 @@ class Tally:
 
     def __init__(self, variants: Sequence[str], rows: int, repeats: int) -> None:
         self.rows, self.repeats = rows, repeats
-        self.done = self.wrong_count = 0
+        self.done = self.wrong_count = self.interrupted = 0
         self.keys: list[str] = [""] * rows
         self.people: list[tuple[bool, bool]] = []
         """The verdict of the first scorer, and that of people, for each run with scores of people."""
+        self.outage = ""
+        """Why no further case is begun: a model could not be reached several times in a row."""
+        self._outages = dict.fromkeys(variants, 0)
         empty = [_ABSENT] * (rows * repeats)
         self._numbers = {
             name: _Numbers(array("d", empty), array("d", empty), first=array("d", empty)) for name in variants
@@ -328,6 +364,13 @@ class Tally:
         order = (-wrong.index, -self._places[wrong.variant], -wrong.repeat)
         push = heapq.heappush if len(self._wrong) < MAX_WRONG else heapq.heappushpop
         push(self._wrong, (order, wrong))
+
+    def count_outage(self, variant: str, outage: str) -> None:
+        """Count a case as interrupted by a model, for a reason; an empty one: the model answered."""
+        self.interrupted += bool(outage)
+        self._outages[variant] = self._outages[variant] + 1 if outage else 0
+        if self._outages[variant] >= MAX_OUTAGE:
+            self.outage = f"{MAX_OUTAGE} cases in a row were interrupted, the last one by this: {shown(outage)}"
 
     def wrong(self) -> tuple[WrongCase, ...]:
         """Return the first wrong cases in the order of rows, variants and repeats."""

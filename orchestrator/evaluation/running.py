@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -18,14 +17,14 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from orchestrator.comparison import compared_run
-from orchestrator.errors import InvalidInput, InvalidValue, RunUnknown
-from orchestrator.evaluation.budget import Purse, check_amounts, check_prices, guarded
+from orchestrator.errors import InvalidInput, InvalidValue, ModelError, OrchestratorError, RunUnknown
+from orchestrator.evaluation.budget import Purse, check_prices, guarded
 from orchestrator.evaluation.data import DataLike, DataSource, Fields, Row, RowFault, invalid, source_of
-from orchestrator.evaluation.judges import GraphJudge, ScorerLike
+from orchestrator.evaluation.judges import GraphJudge, ScorerLike, scorers_of
 from orchestrator.evaluation.kept import checked_name, keep
-from orchestrator.evaluation.results import Evaluation, Tally, VariantResult, WrongCase, shown
-from orchestrator.evaluation.scorers import AUTHOR, LABEL, Case, Scorer, Verdict, lacks, scorer_of, text_of, trajectory
-from orchestrator.evaluation.variants import Variant, identity_of, variants_of
+from orchestrator.evaluation.results import Evaluation, Progress, Tally, VariantResult, WrongCase, shown
+from orchestrator.evaluation.scorers import AUTHOR, LABEL, Case, Scorer, Verdict, lacks, text_of, trajectory
+from orchestrator.evaluation.variants import Options, Variant, identity_of, variants_of
 from orchestrator.executor import Executor
 from orchestrator.executor.failures import without_group
 from orchestrator.json import digest
@@ -35,7 +34,7 @@ from orchestrator.models.offline.simulated import is_simulated
 from orchestrator.models.prices import unpriced
 from orchestrator.stores import Codec, open_store, with_codec
 from orchestrator.tasks import away
-from orchestrator.tools import Toolbox, ToolsLike, toolbox_of
+from orchestrator.tools import ToolsLike, toolbox_of
 
 if TYPE_CHECKING:
     from orchestrator.executor import Run
@@ -50,53 +49,6 @@ _SAVE = 5.0
 """Seconds between two writes of the result while an evaluation runs."""
 _NAMED = 20
 """Changed rows that are named."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far an evaluation is."""
-
-    done: int
-    cases: int
-    taken: int
-    """Cases that were settled before."""
-    seconds: float
-    """Seconds since it began or was continued."""
-    cost: float
-    budget: float | None
-
-    @property
-    def rate(self) -> float:
-        """Cases settled in a second, without those that were settled before."""
-        return (self.done - self.taken) / self.seconds if self.seconds > 0 else 0.0
-
-    @property
-    def left(self) -> float | None:
-        """Seconds that the rest takes at this rate; None if it is not known yet."""
-        return (self.cases - self.done) / self.rate if self.rate > 0 else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """Options of an evaluation; see `evaluate`."""
-
-    node_models: Mapping[str, Model] = field(default_factory=dict)
-    tools: Toolbox = field(default_factory=Toolbox)
-    deps: object = None
-    concurrency: int = 8
-    repeat: int = 1
-    budget: float | None = None
-    rate: RateLimit | None = None
-    seed: int | None = None
-    approve: str | None = None
-    limits: Limits | None = None
-    cache: bool = False
-    retry_failed: bool = False
-    seal: Seal | None = None
-    progress: Callable[[Progress], object] | None = None
-
-    def __post_init__(self) -> None:
-        check_amounts(self.budget, concurrency=self.concurrency, repeat=self.repeat)
 
 
 class _Lane(NamedTuple):
@@ -178,7 +130,6 @@ async def evaluate(
         seal=seal, progress=progress,
     )  # fmt: skip
     compared = models if isinstance(models, Mapping) else {} if models is None else {"": models}
-    listed = [scorers] if isinstance(scorers, str | Scorer | GraphJudge) or callable(scorers) else list(scorers)
     source = source_of(data, fields)
     opened = open_store(store) if isinstance(store, str) else store
     kept = with_codec(opened, codec)
@@ -189,7 +140,7 @@ async def evaluate(
             variants_of(
                 [graphs] if not isinstance(graphs, Sequence) else graphs, compared, options.node_models, options.tools
             ),
-            _scorers_of(listed),
+            scorers_of(scorers),
             judge_model or next(iter(compared.values()), None),
             options,
             kept,
@@ -199,19 +150,6 @@ async def evaluate(
         if isinstance(store, str):
             with anyio.CancelScope(shield=True):
                 await kept.close()
-
-
-def _scorers_of(given: Sequence[ScorerLike]) -> list[Scorer | GraphJudge]:
-    """Return the scorers.
-
-    Raises:
-        InvalidValue: there is none, or two have one name.
-    """
-    found = [one if isinstance(one, Scorer | GraphJudge) else scorer_of(one) for one in given]
-    names = [one.name for one in found]
-    if not names or len(set(names)) < len(names):
-        raise InvalidValue(f"scorers {', '.join(names) or 'are missing'}: give one or more, each with its own name")
-    return found
 
 
 class EvaluationWork:
@@ -239,6 +177,8 @@ class EvaluationWork:
         """Row -> its digest in an earlier part of the evaluation."""
         self._changed: list[str] = []
         self._changed_count = self._rows = self._taken = 0
+        self._faults: dict[str, str] = {}
+        """Scorer -> why it failed first."""
         self._began = self._saved = time.monotonic()
 
     async def run(self) -> Evaluation:
@@ -250,12 +190,12 @@ class EvaluationWork:
 
     async def _evaluate(self) -> Evaluation:
         tally = Tally([one.name for one in self.variants], self._rows, self.options.repeat)
-        stopped = ""
         async with self._lanes() as lanes, self._judges():
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(self._stop_when_spent, tasks.cancel_scope)
                 await self._run_cases(lanes, tally)
                 tasks.cancel_scope.cancel()
+            stopped = tally.outage
             if self._purse.over.is_set() and tally.done < self._cases:
                 stopped = f"the budget of {self._purse.limit:g} is spent"
             found = await away(lambda: self._result(tally, stopped))
@@ -391,26 +331,40 @@ class EvaluationWork:
         async def work(cases: MemoryObjectReceiveStream[tuple[int, Row, _Lane]]) -> None:
             async with cases:
                 async for index, row, lane in cases:
-                    await self._run_case(index, row, lane, tally)
+                    if not tally.outage:
+                        await self._run_case(index, row, lane, tally)
 
         async with anyio.create_task_group() as tasks, send, receive:
             for _ in range(self.options.concurrency):
                 tasks.start_soon(work, receive.clone())
             index = 0
             async for entry in self.source.entries():
+                if tally.outage:
+                    break
                 if isinstance(entry, Row) and index < self._rows:  # the data may have changed since it was checked
                     for lane in lanes:
                         await send.send((index, entry, lane))
                     index += 1
 
     async def _run_case(self, index: int, row: Row, lane: _Lane, tally: Tally) -> None:
-        run = await self._run_row(row, lane)
-        executor = lane.executor
+        executor, run_id, outage = lane.executor, self._run_id(row, lane), ""
+        run = await self._settled(run_id, executor)
+        taken = run is not None
+        self._taken += taken
+        if run is None:
+            try:
+                run = await self._run_row(run_id, row, lane)
+            except ModelError as error:
+                if not error.resumable:
+                    raise
+                run, outage = await executor.load(run_id), str(error)
         made = await compared_run(executor, run)
         records = await executor.store.read(run.run_id) if made.tool_calls or run.waiting else []
         case = Case(row, run, trajectory(records))
-        verdicts = {one.name: await self._verdict(one, case) for one in self.scorers}
+        verdicts, outage = await self._verdicts(case, outage)
         first = next(iter(verdicts.values()))
+        if outage or not taken:
+            tally.count_outage(lane.variant.name, outage)
         await self._write_note(executor, case, first, tally)
         reason = first.why or ("" if run.error is None else str(run.error))
         wrong = WrongCase(
@@ -420,20 +374,29 @@ class EvaluationWork:
         tally.add(wrong, made, verdicts)
         await self._report(executor, tally)
 
-    async def _run_row(self, row: Row, lane: _Lane) -> Run:
-        """Return the run of a case: the settled one, or one that is started or continued."""
-        variant, options = lane.variant, self.options
-        identity = [self.name, variant.digest, row.key, row.input, lane.repeat, options.seed]
-        run_id = f"eval-{digest(identity)[:24]}"
+    def _run_id(self, row: Row, lane: _Lane) -> str:
+        identity = [self.name, lane.variant.digest, row.key, row.input, lane.repeat, self.options.seed]
+        return f"eval-{digest(identity)[:24]}"
+
+    async def _settled(self, run_id: str, executor: Executor) -> Run | None:
+        """Return the run of a case if an earlier part settled it, so that there is nothing to do."""
         try:
-            info = await self.store.info(run_id)
+            status = (await self.store.info(run_id)).status
         except RunUnknown:
-            info = None
-        if info is not None and info.status in FINAL:
-            if info.status == "completed" or not options.retry_failed:
-                self._taken += 1
-                return await lane.executor.load(run_id)
-            return await lane.executor.resume(run_id, retry=True)
+            return None
+        settled = status == "completed" or (status in FINAL and not self.options.retry_failed)
+        return await executor.load(run_id) if settled else None
+
+    async def _run_row(self, run_id: str, row: Row, lane: _Lane) -> Run:
+        """Return the run of a case, which is started, continued or tried again.
+
+        Raises:
+            ModelError: a model cannot be reached, so that the run is interrupted.
+        """
+        variant, options = lane.variant, self.options
+        with suppress(RunUnknown):
+            if (await self.store.info(run_id)).status in FINAL:
+                return await lane.executor.resume(run_id, retry=True)
         return await lane.executor.start(
             variant.graph,
             row.input,
@@ -451,11 +414,27 @@ class EvaluationWork:
             by=AUTHOR,
         )
 
-    async def _verdict(self, scorer: Scorer | GraphJudge, case: Case) -> Verdict:
-        """Return the verdict of a scorer. A run that did not complete is always wrong."""
+    async def _verdicts(self, case: Case, outage: str) -> tuple[dict[str, Verdict], str]:
+        """Return the verdict of each scorer, and what interrupted the run or a judge; empty if nothing did.
+
+        A run that did not complete is always wrong, and so is one whose scorer fails: its calls are paid.
+        """
         if case.run.status != "completed":
-            return Verdict(0.0, f"the run is {case.run.status}")
-        return await scorer.score(case)
+            why = ": ".join(filter(None, (f"the run is {case.run.status}", outage)))
+            return {one.name: Verdict(0.0, why) for one in self.scorers}, outage
+        found = {}
+        for one in self.scorers:
+            try:
+                found[one.name] = await one.score(case)
+            except OrchestratorError as error:
+                if isinstance(error, ModelError) and error.resumable:
+                    outage = str(error)
+                elif isinstance(one, GraphJudge):
+                    raise
+                else:
+                    self._faults.setdefault(one.name, str(error))
+                found[one.name] = Verdict(0.0, f"{one.name} gave no verdict: {error}")
+        return found, outage
 
     async def _write_note(self, executor: Executor, case: Case, verdict: Verdict, tally: Tally) -> None:
         """Write the score on the run, unless it is there; count the scores that people wrote on it."""
@@ -503,9 +482,11 @@ class EvaluationWork:
             done=tally.done,
             taken=self._taken,
             cost=self._purse.spent,
+            interrupted=tally.interrupted,
             stopped=stopped,
+            outage=bool(tally.outage),
             changed=(*self._changed, *([f"and {more:,} more changed rows"] if more else [])),
-            remarks=tuple(getattr(self.source, "remarks", ())),
+            remarks=(*getattr(self.source, "remarks", ()), *map(shown, self._faults.values())),
             agreement=tally.agreement(),
             simulated=any(map(is_simulated, self._models)),
             updated=time.time(),

@@ -1,21 +1,49 @@
-"""Variants: graphs with models, and what identifies them. A run of another variant is another run."""
+"""What an evaluation runs: its options, and its variants, which are graphs with models."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from orchestrator.errors import GraphUnknown, InvalidValue
+from orchestrator.evaluation.budget import check_amounts
 from orchestrator.graph.function import code_digest, function_digest
 from orchestrator.graph.model import GraphDefinition
 from orchestrator.json import digest
 from orchestrator.tools.tool import Tool
+from orchestrator.tools.toolbox import Toolbox
 
 if TYPE_CHECKING:
+    from orchestrator.evaluation.results import Progress
+    from orchestrator.graph.limits import Limits
     from orchestrator.graph_class import Graph
+    from orchestrator.kernel.seals import Seal
     from orchestrator.models import Model
-    from orchestrator.tools.toolbox import Toolbox
+    from orchestrator.models.middleware import RateLimit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of an evaluation; see `evaluate`."""
+
+    node_models: Mapping[str, Model] = field(default_factory=dict)
+    tools: Toolbox = field(default_factory=Toolbox)
+    deps: object = None
+    concurrency: int = 8
+    repeat: int = 1
+    budget: float | None = None
+    rate: RateLimit | None = None
+    seed: int | None = None
+    approve: str | None = None
+    limits: Limits | None = None
+    cache: bool = False
+    retry_failed: bool = False
+    seal: Seal | None = None
+    progress: Callable[[Progress], object] | None = None
+
+    def __post_init__(self) -> None:
+        check_amounts(self.budget, concurrency=self.concurrency, repeat=self.repeat)
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tests.support.sizes import sized
 from tests.support.wire import Seen, said, served
 
 MODEL = """
+from orchestrator.errors import ModelUnavailable
 from orchestrator.models.offline.simulated import SimulatedModel
 from orchestrator.models.prices import Price
 
@@ -37,6 +38,16 @@ class Unpriced(SimulatedModel):
 
 def never(case):
     return 0.0
+
+def raising(case):
+    return case.row.nothing
+
+class Down(SimulatedModel):
+    def __init__(self):
+        super().__init__(0)
+
+    async def respond(self, request):
+        raise ModelUnavailable("down for maintenance")
 """
 
 
@@ -107,6 +118,20 @@ def test_a_budget_and_a_scorer_of_ones_own(place: Shell) -> None:
     own = place("eval", "rows.jsonl", "rewoo", "--scorer", "own.py:never", "--approve", "none", "--json")
     assert own.json["variants"][0]["accuracy"] == 0
     assert own.json["scorers"] == ["never"]
+    raising = place("eval", "rows.jsonl", "rewoo", "--scorer", "own.py:raising", "--approve", "none")
+    assert raising.code == 0, raising.err
+    assert "scorer 'raising' failed at row 'r2'" in raising.out
+    assert "AttributeError" in raising.out
+
+
+def test_a_model_that_is_down_has_an_exit_code_of_its_own(place: Shell) -> None:
+    down = place(
+        "eval", "rows.jsonl", "rewoo", *ARGS, "--model", "own.py:Down", "--repeat", "3", "--concurrency", "1",
+        "--require", "0.8",
+    )  # fmt: skip
+    assert down.code == 8, down.err
+    assert "stopped: 5 cases in a row were interrupted, the last one by this: " in down.out
+    assert "down for maintenance" in down.out
 
 
 async def _settled(url: str) -> tuple[Counter[str], int]:

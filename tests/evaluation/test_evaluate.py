@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from orchestrator import Approve, Context, Executor, Graph, node, tool
-from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue
+from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, ModelUnavailable
 from orchestrator.evaluation import Case, Evaluation, GraphJudge, Progress, Verdict, evaluate
 from orchestrator.evaluation.kept import NAMESPACE
 from orchestrator.models import ModelRequest, RateLimit, Reply
@@ -375,15 +375,65 @@ async def test_scores_are_notes_on_the_runs_and_the_result_is_kept_for_the_page(
         assert await executor.notes.list(found.wrong[0].run_id) == [note]
 
 
-async def test_a_scorer_that_fails_names_the_row_and_nothing_is_lost(url: str) -> None:
+async def test_a_scorer_that_raises_makes_its_row_wrong_and_says_why(url: str) -> None:
     def broken(case: Case) -> bool:
-        return 1 // (case.text != "b") == 1
+        return 1 // (case.text not in ("b", "c")) == 1
+
+    def strict(case: Case) -> bool:
+        raise InvalidInput("no")
 
     model = Counted()
-    with pytest.raises(InvalidValue, match=r"scorer 'broken' failed at row 'b', run eval-.*ZeroDivisionError"):
-        await evaluate(WORDS, direct(), models=model, store=url, scorers=broken, concurrency=1)
+    found = await evaluate(WORDS, direct(), models=model, store=url, scorers=[broken, strict])
+    assert (found.done, found.variants[0].accuracy, found.variants[0].scores["strict"]) == (4, 0.5, 0.0)
+    assert [one.row for one in found.wrong] == ["b", "c"]
+    assert "broken gave no verdict: scorer 'broken' failed at row 'b'" in found.wrong[0].why
+    assert "ZeroDivisionError" in found.to_text()
     found = await evaluate(WORDS, direct(), models=model, store=url)
-    assert (len(model.requests), found.taken) == (4, 2)
+    assert (len(model.requests), found.taken, found.variants[0].accuracy) == (4, 4, 1.0)
+
+
+class Refusing(Counted):
+    """Refuses requests that end with one of some words, for now."""
+
+    def __init__(self, name: str = "refusing", words: str = "") -> None:
+        super().__init__(name)
+        self.words = words
+
+    async def respond(self, request: ModelRequest) -> Reply:
+        if request.messages[-1].content.split()[-1] in self.words.split():
+            raise ModelUnavailable("out of memory")
+        return await super().respond(request)
+
+
+async def test_a_row_that_a_server_refuses_is_wrong_until_the_next_part(url: str) -> None:
+    model, judging = Refusing(words="b"), Refusing("judging", words="c")
+    scorer = GraphJudge(judge())
+    for _ in range(5):  # however often it was interrupted
+        found = await evaluate(WORDS, direct(), models=model, judge_model=judging, scorers=scorer, store=url)
+        assert (found.done, found.interrupted, found.stopped, found.outage) == (4, 2, "", False)
+        assert found.variants[0].statuses == {"completed": 3, "interrupted": 1}
+        assert [(one.row, one.status, one.why) for one in found.wrong] == [
+            ("b", "interrupted", "the run is interrupted: out of memory"),
+            ("c", "completed", "judge:judge gave no verdict: out of memory"),
+        ]
+        assert "cases that a model interrupted: 2; the next part tries them again" in found.to_text()
+    model.words = judging.words = ""
+    found = await evaluate(WORDS, direct(), models=model, judge_model=judging, scorers=scorer, store=url)
+    assert (found.variants[0].accuracy, found.interrupted, found.taken) == (1.0, 0, 3)
+    assert (len(model.requests), len(judging.requests)) == (4, 4)
+
+
+async def test_a_model_that_is_down_stops_the_evaluation_with_what_there_is(url: str) -> None:
+    data = rows("a", *"bcdefgh")
+    model, other = Refusing(words="b c d e f g h"), Counted("other")
+    found = await evaluate(data, direct(), models={"m": model, "o": other}, store=url, concurrency=1)
+    assert (found.outage, found.interrupted, found.done) == (True, 5, 11)
+    assert found.stopped == "5 cases in a row were interrupted, the last one by this: out of memory"
+    assert [one.rows for one in found.variants] == [6, 5]
+    model.words = ""
+    found = await evaluate(data, direct(), models={"m": model, "o": other}, store=url, concurrency=1)
+    assert (found.outage, found.stopped, found.done, found.variants[0].accuracy) == (False, "", 16, 1.0)
+    assert (len(model.requests), len(other.requests)) == (8, 8)
 
 
 async def test_names_that_cannot_be_told_apart_are_refused() -> None:
