@@ -15,7 +15,8 @@ import anyio
 
 from orchestrator.errors import InvalidValue, ModelError
 from orchestrator.graph.limits import Usage
-from orchestrator.models.base import Model, ModelEvent, ModelRequest, closing
+from orchestrator.json import digest
+from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware import Ask, Hook, Middleware, RateLimit, with_middleware
 from orchestrator.models.prices import Price, expected, unpriced
@@ -100,14 +101,19 @@ class PurseGate(Middleware):
 
 
 class Seeded(Hook):
-    """Adds a seed to the options of requests that have none."""
+    """Adds a seed to the options of requests that have none: another one for each call of a run.
+
+    Equal requests of a run, such as the votes of `self_consistency`, would otherwise have equal replies. The key of a
+    call follows from its run, its step and its number, so a call that is repeated after a crash has its seed again.
+    """
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     async def before(self, request: ModelRequest) -> ModelRequest | Reply | None:
         """See `Hook.before`."""
-        return replace(request, options={"seed": self._seed, **request.options})
+        seed = int(digest([self._seed, calling_key.get()])[:8], 16) >> 1  # 31 bits: some providers take no more
+        return replace(request, options={"seed": seed, **request.options})
 
 
 def guarded(model: Model, purse: Purse, rate: RateLimit | None, seed: int | None) -> Model:
@@ -117,7 +123,7 @@ def guarded(model: Model, purse: Purse, rate: RateLimit | None, seed: int | None
         model: the model.
         purse: the purse.
         rate: the limit that holds for all rows together; None: no limit.
-        seed: the seed, for a model whose provider takes one.
+        seed: the seed from which those of calls follow, for a model whose provider takes one.
     """
     layers: list[Middleware] = [PurseGate(purse, getattr(model, "price", None))]
     if rate is not None:

@@ -106,7 +106,8 @@ async def evaluate(
         repeat: how often each row is run with each variant.
         budget: what the whole evaluation may cost, with its earlier parts and its judges.
         rate: a limit of requests that holds for all rows together.
-        seed: seed of models whose provider takes one, plus the number of the repeat; and of the statistics.
+        seed: the seed of the statistics, from which also those of calls follow, for models whose provider takes one:
+            each call of a run and of a repeat has its own, and has it again if it is repeated.
         approve: approve calls of tools up to this risk without asking.
         limits: limits of each run; the explicitly set fields replace those of its graph.
         cache: whether nodes with `cache=` use stored results.
