@@ -23,9 +23,11 @@ from orchestrator.evaluation import Fields, GraphJudge, RecordedRuns, counterfac
 from orchestrator.evaluation.reports import to_junit, to_svg
 from orchestrator.evaluation.results import COLUMNS, Evaluation
 from orchestrator.evaluation.scorers import Scorer, scorer_of
+from orchestrator.evaluation.variants import variants_of
 from orchestrator.graph.refs import attribute, module_of_file, resolve
 from orchestrator.models.middleware import RateLimit
 from orchestrator.render.terminal.tables import Column
+from orchestrator.spelling import did_you_mean
 
 if TYPE_CHECKING:
     from orchestrator.evaluation import Counterfactual, Progress
@@ -212,6 +214,19 @@ class Reports:
                 raise exits.UsageError(f"--require {one}: use a share from 0 to 1, such as 0.8 or react=0.8")
         return found
 
+    def check_variants(self, names: Sequence[str]) -> None:
+        """Check, before anything is paid, that there are the variants of which an accuracy is required.
+
+        Raises:
+            UsageError: one is unknown.
+        """
+        for one in self.required():
+            if one and one not in names:
+                raise exits.UsageError(
+                    f"--require {one}=...: there is no such variant{did_you_mean(one, names) or ';'} there are "
+                    f"{', '.join(map(repr, names))}"
+                )
+
     def check_files(self) -> None:
         """Check, before anything is paid, that the files can be written.
 
@@ -279,6 +294,7 @@ def eval_(
     if recorded.replay and isinstance(source, RecordedRuns):
         _check_replay(bounds, reports, required, scorers)
         return _replay(source, code, scorers[0], bounds, required, risk, named.name, json=json)
+    reports.check_variants(code.variants())
     found = _evaluated(source, code, scorers, named, bounds, url, risk)
     if found is None:
         return exits.INTERRUPTED
@@ -373,6 +389,15 @@ class _Code:
             {name: load_model(ref) for name, ref in models.of_nodes().items()},
             None if judge is None else load_model(absolute(judge)),
         )
+
+    def variants(self) -> list[str]:
+        """Return the names of the variants.
+
+        Raises:
+            InvalidValue: two have the same name.
+        """
+        graphs = [one.graph for one in self.codes]
+        return [one.name for one in variants_of(graphs, self.models, self.node_models, self.codes[0].tools)]
 
     @asynccontextmanager
     async def closing(self) -> AsyncIterator[None]:

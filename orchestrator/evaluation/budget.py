@@ -14,12 +14,12 @@ from math import inf
 import anyio
 
 from orchestrator.errors import InvalidValue, ModelError
-from orchestrator.graph.limits import Usage
+from orchestrator.graph.limits import UNKNOWN_REPLY, Usage
 from orchestrator.json import digest
 from orchestrator.models.base import Model, ModelEvent, ModelRequest, calling_key, closing
 from orchestrator.models.messages import Reply
 from orchestrator.models.middleware import Ask, Hook, Middleware, RateLimit, with_middleware
-from orchestrator.models.prices import Price, expected, unpriced
+from orchestrator.models.prices import Price, expected, reply_limit_of, unpriced
 
 
 @dataclass
@@ -32,6 +32,8 @@ class Purse:
     """What was paid, also in earlier parts of the evaluation."""
     over: anyio.Event = field(default_factory=anyio.Event)
     """Set when the next call does not fit."""
+    needed: float = inf
+    """What that call may cost; infinite: not known, but it reserves all that is left."""
     dearest: float | None = None
     """Cost of the most expensive call so far."""
     longest: int = 0
@@ -45,6 +47,16 @@ class Purse:
         """What is neither paid nor reserved."""
         return self.limit - self.spent - self._reserved
 
+    @property
+    def stop(self) -> str:
+        """Why no further call fits, as text."""
+        if self.left <= 0 or self.needed == inf:
+            return f"the budget of {self.limit:g} is spent"
+        return (
+            f"the next call may cost {self.needed:.4g}, and {self.left:.4g} of {self.limit:g} is left: raise the "
+            "budget, or bound the reply with `max_tokens`"
+        )
+
     async def take(self, cost: Callable[[Purse], float]) -> float:
         """Reserve the expected cost of a call, and return it. Waits until it fits; for ever once the purse is spent."""
         if self.limit == inf:
@@ -57,6 +69,7 @@ class Purse:
                 self._in_progress += 1
                 return need
             if not self._in_progress:
+                self.needed = need
                 self.over.set()
             await self._changed.wait()
 
@@ -75,8 +88,8 @@ class Purse:
 class PurseGate(Middleware):
     """Lets a request of a model pass when its expected cost fits into the purse."""
 
-    def __init__(self, purse: Purse, price: object) -> None:
-        self._purse, self._price = purse, price
+    def __init__(self, purse: Purse, model: Model) -> None:
+        self._purse, self._price, self._model = purse, getattr(model, "price", None), model
 
     async def handle(self, request: ModelRequest, ask: Ask) -> AsyncIterator[ModelEvent]:
         """See `Middleware.handle`."""
@@ -97,7 +110,9 @@ class PurseGate(Middleware):
     def _expected(self, request: ModelRequest, purse: Purse) -> float:
         if purse.left <= 0 and not isinstance(self._price, Price):
             return inf  # the first call of a model that only reports its costs reserves all that is left
-        return expected(request, self._price, purse.longest, purse.dearest, purse.left, waited_for=False).cost
+        most, longest = reply_limit_of(self._model, request.options), purse.longest
+        longest = longest if most is None else min(longest or UNKNOWN_REPLY, most)
+        return expected(request, self._price, longest, purse.dearest, purse.left, waited_for=False).cost
 
 
 class Seeded(Hook):
@@ -125,7 +140,7 @@ def guarded(model: Model, purse: Purse, rate: RateLimit | None, seed: int | None
         rate: the limit that holds for all rows together; None: no limit.
         seed: the seed from which those of calls follow, for a model whose provider takes one.
     """
-    layers: list[Middleware] = [PurseGate(purse, getattr(model, "price", None))]
+    layers: list[Middleware] = [PurseGate(purse, model)]
     if rate is not None:
         layers.append(rate)
     if seed is not None and takes_seed(model):

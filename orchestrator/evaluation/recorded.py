@@ -336,7 +336,7 @@ async def counterfactual(
                 if not await work.run(data.ids(reading), concurrency):
                     raise InvalidInput(f"data {data.name!r} has no completed runs: look at `orchestrator runs`")
                 tasks.cancel_scope.cancel()
-        stopped = f"the budget of {budget:g} is spent" if purse.over.is_set() else ""
+        stopped = purse.stop if purse.over.is_set() else ""
         found = work.result(data.name, named, stopped, simulated=any(map(is_simulated, used)))
         await keep(executor, named, found.to_json(), ("changed", "failed"))
         return found

@@ -198,7 +198,7 @@ class EvaluationWork:
                 tasks.cancel_scope.cancel()
             stopped = tally.outage
             if self._purse.over.is_set() and tally.done < self._cases:
-                stopped = f"the budget of {self._purse.limit:g} is spent"
+                stopped = self._purse.stop
             found = await away(lambda: self._result(tally, stopped))
             await keep(lanes[0].executor, self.name, found.to_json(), ("wrong",))
             return found

@@ -64,11 +64,12 @@ ARGS = ("--scorer", "number", "--approve", "none")
 
 def test_a_table_json_reports_and_the_required_accuracy(place: Shell) -> None:
     models = ("--model", "good=own.py:good", "--model", "bad=own.py:bad")
-    text, again, low, other = place.all(
+    text, again, low, other, near = place.all(
         ("eval", "rows.jsonl", "rewoo", *ARGS, *models, "--junit", "out.xml", "--svg", "out.svg"),
         ("eval", "rows.jsonl", "rewoo", *ARGS, *models, "--json"),
         ("eval", "rows.jsonl", "rewoo", *ARGS, *models, "--require", "rewoo good=0.9", "--require", "0.5"),
         ("eval", "rows.jsonl", "rewoo", *ARGS, *models, "--require", "rewoo good=0.9", "--require", "none=0.1"),
+        ("eval", "rows.jsonl", "rewoo", *ARGS, *models, "--name", "near", "--require", "rewoo godo=0.9"),
     )
     assert text.code == 0, text.err
     head, good, bad, *_ = text.out.splitlines()
@@ -83,9 +84,11 @@ def test_a_table_json_reports_and_the_required_accuracy(place: Shell) -> None:
     suites = ET.parse(place.place / "out.xml").getroot().findall("testsuite")
     assert [one.get("failures") for one in suites] == ["0", "4"]
     assert (place.place / "out.svg").read_text().startswith("<svg")
-    assert (low.code, other.code) == (1, 1)
+    assert (low.code, other.code, near.code) == (1, 2, 2)
     assert "--require: rewoo bad: 0.0% is below 50.0%" in low.err
-    assert "--require: none: there is no such variant" in other.err
+    assert "--require none=...: there is no such variant; there are 'rewoo good', 'rewoo bad'" in other.err
+    assert "did you mean 'rewoo good'?" in near.err
+    assert place("runs", "--label", "evaluation=near", "--json").json == []
 
 
 def test_what_cannot_be_used_is_said_at_once(place: Shell) -> None:
@@ -112,7 +115,9 @@ def test_what_cannot_be_used_is_said_at_once(place: Shell) -> None:
 
 def test_a_budget_and_a_scorer_of_ones_own(place: Shell) -> None:
     spent = place("eval", "rows.jsonl", "rewoo", *ARGS, "--model", "own.py:good", "--budget", "0.05")
-    assert (spent.code, "stopped: the budget of 0.05 is spent" in spent.out) == (5, True)
+    assert spent.code == 5, spent.err
+    assert "stopped: the next call may cost " in spent.out
+    assert " of 0.05 is left: raise the budget, or bound the reply with `max_tokens`" in spent.out
     more = place("eval", "rows.jsonl", "rewoo", *ARGS, "--model", "own.py:good", "--budget", "100", "--json")
     assert (more.code, more.json["stopped"], more.json["done"]) == (0, "", 4)
     own = place("eval", "rows.jsonl", "rewoo", "--scorer", "own.py:never", "--approve", "none", "--json")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
@@ -15,7 +16,8 @@ from orchestrator import Approve, Context, Executor, Graph, node, tool
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, ModelUnavailable
 from orchestrator.evaluation import Case, Evaluation, GraphJudge, Progress, Verdict, evaluate
 from orchestrator.evaluation.kept import NAMESPACE
-from orchestrator.models import ModelRequest, RateLimit, Reply
+from orchestrator.graph.limits import Usage
+from orchestrator.models import ModelRequest, Price, RateLimit, Reply
 from orchestrator.models.offline.simulated import SimulatedModel
 from orchestrator.nodes import Confirm
 from orchestrator.stores import open_store
@@ -172,6 +174,27 @@ async def test_a_budget_stops_in_time_and_a_larger_one_continues(url: str) -> No
     assert found.done < found.cases == 4
     more = await evaluate(WORDS, refined(), models=model, store=url, budget=8.0, concurrency=4)
     assert (len(model.requests), more.cost, more.stopped, more.done) == (8, 8.0, "", 4)
+
+
+async def test_a_budget_too_small_for_the_first_call_says_what_it_may_cost(url: str) -> None:
+    class Bounded(Counted):
+        price = Price(input=1000, output=1000)
+        options: ClassVar[dict[str, object]] = {}
+
+        async def respond(self, request: ModelRequest) -> Reply:
+            usage = Usage(input_tokens=10, output_tokens=10, cost=0.02)
+            return (await super().respond(request)).model_copy(update={"usage": usage})
+
+    model = Bounded()
+    found = await evaluate(WORDS, direct(), models=model, store=url, budget=0.1)
+    assert (found.done, model.requests) == (0, [])
+    assert re.fullmatch(
+        r"the next call may cost 1\.\d+, and 0\.1 of 0\.1 is left: raise the budget, or bound the reply .*",
+        found.stopped,
+    )
+    model.options = {"max_tokens": 20}  # type: ignore[misc]
+    found = await evaluate(WORDS, direct(), models=model, store=url, budget=0.2)
+    assert (found.done, found.stopped) == (4, "")
 
 
 async def test_a_budget_without_known_prices_is_refused_at_once(url: str) -> None:
