@@ -216,7 +216,7 @@ def test_recorded_runs_are_data_and_are_replayed_with_another_graph(shell: Shell
     assert text.code == 0, text.err
     assert "4 runs of direct, replayed with direct: 3 answers stayed, 1 changed" in text.out
     assert "of 1 answers that people kept 0 stayed" in text.out
-    assert "paid: 4 calls" in text.out
+    assert "paid in all: 4 calls" in text.out
     assert [one["run_id"] for one in data.json["changed"]] == ["run-2"]
     assert (low.code, "0.0% of the answers stayed" in low.err) == (1, True)
     rows = shell("eval", "runs", "own.py:now", "--model", "own.py:good", "--limit", "3", "--json")
