@@ -10,14 +10,15 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any, TypeAlias
+from uuid import uuid4
 
 from orchestrator.graph.signatures import is_awaitable
 from orchestrator.json import JsonObject
 from orchestrator.tools.schema import Wants
 from orchestrator.tools.tool import Tool, checked
 
-_Invoke: TypeAlias = Callable[[Mapping[str, object], object], Awaitable[object]]
-"""Calls a tool with arguments and the context of the calling step, which is None outside of a run."""
+_Invoke: TypeAlias = Callable[[Mapping[str, object], object, str], Awaitable[object]]
+"""Calls a tool with arguments, the context of the calling step, which is None outside of a run, and the call's id."""
 
 
 class ForeignTool(Tool):
@@ -44,7 +45,7 @@ class ForeignTool(Tool):
     def _bind(
         self, args: Mapping[str, object], key: str | None, ctx: object, env: object = None
     ) -> Callable[[], object]:
-        return partial(self._invoke, dict(args), ctx)
+        return partial(self._invoke, dict(args), ctx, key or uuid4().hex)
 
 
 def foreign_tool(thing: Any) -> Tool | None:
@@ -68,12 +69,29 @@ def foreign_tool(thing: Any) -> Tool | None:
 
 
 def _langchain(thing: Any) -> Tool:
-    """Adapt a `BaseTool`. Its schema leaves out arguments that LangChain's own agents inject."""
+    """Adapt a `BaseTool`. Its schema leaves out arguments that LangChain's own agents inject.
+
+    Raises:
+        TypeError: a graph cannot inject one of them.
+    """
     schema = thing.tool_call_schema
     parameters = dict(schema) if isinstance(schema, Mapping) else schema.model_json_schema()
+    injected = () if isinstance(schema, Mapping) else thing.get_input_schema().model_fields.items()
+    takes_id = False
+    for name, field in injected:
+        if any(getattr(one, "__name__", "") == "InjectedToolCallId" for one in field.metadata):
+            takes_id = True
+        elif name not in schema.model_fields and field.is_required():
+            raise TypeError(
+                f"tool {thing.name!r} of LangChain has the argument {name!r}, which LangChain's agents inject: give it "
+                "a default, or write the tool with @tool and ctx: Context"
+            )
 
-    async def invoke(args: Mapping[str, object], ctx: object) -> object:
-        return await thing.ainvoke(dict(args))
+    async def invoke(args: Mapping[str, object], ctx: object, call: str) -> object:
+        if not takes_id:
+            return await thing.ainvoke(dict(args))
+        found = await thing.ainvoke({"args": dict(args), "name": thing.name, "type": "tool_call", "id": call})
+        return getattr(found, "content", found)
 
     return ForeignTool(thing, thing.name, thing.description, parameters, invoke)
 
@@ -85,7 +103,7 @@ def _pydantic_ai(thing: Any) -> Tool:
     """Adapt a `Tool`, whose function may take a `RunContext`."""
     schema = thing.function_schema
 
-    async def invoke(args: Mapping[str, object], ctx: object) -> object:
+    async def invoke(args: Mapping[str, object], ctx: object, call: str) -> object:
         found = await schema.call(schema.validator.validate_python(dict(args)), _Context(thing.name, ctx))
         return found.return_value if hasattr(found, "return_value") and hasattr(found, "metadata") else found
 
@@ -121,7 +139,7 @@ class _Context:
 def _openai_agents(thing: Any) -> Tool:
     """Adapt a `FunctionTool`, which takes its arguments as JSON."""
 
-    async def invoke(args: Mapping[str, object], ctx: object) -> object:
+    async def invoke(args: Mapping[str, object], ctx: object, call: str) -> object:
         found = thing.on_invoke_tool(_Context(thing.name, ctx), json.dumps(dict(args)))
         return await found if is_awaitable(found) else found
 

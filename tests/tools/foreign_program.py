@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
 from agents import RunContextWrapper, WebSearchTool, function_tool  # type: ignore[import-not-found]
-from langchain_core.tools import tool as langchain_tool  # type: ignore[import-not-found]
+from langchain_core.tools import InjectedToolArg, InjectedToolCallId  # type: ignore[import-not-found]
+from langchain_core.tools import tool as langchain_tool
 from pydantic import BaseModel
 from pydantic_ai import RunContext, ToolReturn  # type: ignore[import-not-found]
 from pydantic_ai import Tool as PydanticTool
@@ -26,6 +27,18 @@ def lc_add(a: int, b: int = 1) -> int:
 async def lc_fails(city: str) -> str:
     """Fail."""
     raise ValueError(f"no {city}")
+
+
+@langchain_tool
+def lc_named(a: int, call: Annotated[str, InjectedToolCallId], more: Annotated[int, InjectedToolArg] = 1) -> str:
+    """Return the length of the id of the call."""
+    return f"{a + more} {len(call)}"
+
+
+@langchain_tool
+def lc_injected(a: int, state: Annotated[str, InjectedToolArg]) -> str:
+    """Take what only agents of LangChain give."""
+    return f"{a} {state}"
 
 
 def pa_add(ctx: RunContext[str], a: int, b: int) -> str:
@@ -66,8 +79,9 @@ async def oa_says(ctx: RunContextWrapper[str], text: str) -> str:
 
 
 CALLS: list[tuple[str, dict[str, Any]]] = [
-    ("lc_add", {"a": 2}), ("lc_add", {"a": "x"}), ("lc_fails", {"city": "Rome"}), ("pa_add", {"a": 1, "b": 2}),
-    ("pa_parts", {"text": "tea"}), ("pa_usage", {}), ("oa_add", {"a": 1, "b": 2}), ("oa_says", {"text": "hello"}),
+    ("lc_add", {"a": 2}), ("lc_add", {"a": "x"}), ("lc_fails", {"city": "Rome"}), ("lc_named", {"a": 1}),
+    ("pa_add", {"a": 1, "b": 2}), ("pa_parts", {"text": "tea"}), ("pa_usage", {}), ("oa_add", {"a": 1, "b": 2}),
+    ("oa_says", {"text": "hello"}),
 ]  # fmt: skip
 
 
@@ -85,16 +99,18 @@ async def call_all(state: Done, ctx: Context) -> Update:
 async def main() -> None:
     """Print descriptions, results, and the error about a tool that runs elsewhere."""
     tools = Toolbox(
-        tool(lc_add, risk="none", effect="pure"), lc_fails, *map(PydanticTool, (pa_add, pa_parts, pa_usage)), oa_add,
-        oa_says,
+        tool(lc_add, risk="none", effect="pure"), lc_fails, lc_named,
+        *map(PydanticTool, (pa_add, pa_parts, pa_usage)), oa_add, oa_says,
     )  # fmt: skip
     graph = Graph(name="calls", state=Done, nodes={"call": call_all}, edges="START -> call -> END", output="results")
     async with Executor(tools=tools, deps="deps:") as executor:
         run = await executor.start(graph)
-    try:
-        Toolbox(WebSearchTool())
-    except TypeError as error:
-        refused = str(error)
+    refused = []
+    for other in (WebSearchTool(), lc_injected):
+        try:
+            Toolbox(other)
+        except TypeError as error:
+            refused.append(str(error))
     about = {one.name: [one.description, one.risk, sorted(one.parameters["properties"])] for one in tools}
     print(json.dumps({"about": about, "results": run.output, "refused": refused}))
 

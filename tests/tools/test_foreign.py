@@ -27,13 +27,16 @@ def test_name_description_and_parameters_are_those_of_the_other_framework(said: 
 
 
 def test_calls_give_results_and_failures(said: dict[str, Any]) -> None:
-    added, wrong, failed, with_deps, upper, usage, oa_added, oa_said = said["results"]
+    added, wrong, failed, named, with_deps, upper, usage, oa_added, oa_said = said["results"]
     assert [added[0], with_deps[0], upper[0], oa_added[0], oa_said[0]] == ["3", "deps: 3", "TEA", "3", "deps: hello"]
     assert "'a' must be a whole number" in wrong[1]
     assert "no Rome" in failed[1]
+    assert named[0] == "2 16", "the id of the call is its key"
     assert "reads 'usage' of its context" in usage[1]
 
 
-def test_a_tool_that_its_provider_runs_is_refused(said: dict[str, Any]) -> None:
-    assert "WebSearchTool" in said["refused"]
-    assert "none that a provider runs" in said["refused"]
+def test_a_tool_that_only_its_provider_or_framework_can_call_is_refused(said: dict[str, Any]) -> None:
+    by_provider, injected = said["refused"]
+    assert "WebSearchTool" in by_provider
+    assert "none that a provider runs" in by_provider
+    assert "'lc_injected' of LangChain has the argument 'state'" in injected
