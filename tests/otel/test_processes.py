@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -170,3 +171,17 @@ def test_traces_are_turned_off_by_the_standard_variables(off: Mapping[str, str],
 def test_an_sdk_that_cannot_be_set_up_is_a_line_and_no_error(tmp_path: Path) -> None:
     said = ran({**os.environ, "OTEL_TRACES_EXPORTER": "no-such-exporter"}, tmp_path)
     assert "runs are not traced" in said
+
+
+def test_the_first_program_of_the_page_gives_a_trace(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "traces.md").read_text(encoding="utf-8")
+    code = page.partition("```python\n")[2].partition("```")[0]
+    assert len([line for line in code.splitlines() if line]) < 20
+    with collecting() as collector, served(lambda _: said("4 times 3 is 12. Answer: 12")) as wire:
+        program = tmp_path / "program.py"
+        program.write_text(code.replace("http://127.0.0.1:6006", collector.url), encoding="utf-8")
+        env = {**os.environ, "OPENAI_BASE_URL": wire.url, "OPENAI_API_KEY": "none"}
+        done = subprocess.run([sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "12\n"), done.stderr
+    assert len(collector.named("invoke_workflow plan_and_solve_prompt")) == 1
+    assert collector.named("chat gpt-5-mini")
