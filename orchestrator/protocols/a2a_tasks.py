@@ -11,6 +11,7 @@ from orchestrator.errors import install_command
 from orchestrator.kernel.question import parts_of
 from orchestrator.protocols import conversation as c
 from orchestrator.protocols.incoming import THREAD, described, interrupt_id
+from orchestrator.redaction import redact
 
 try:
     from a2a.types import a2a_pb2 as pb
@@ -73,7 +74,7 @@ def status_of(run_id: str, end: c.TurnEnded) -> pb.TaskStatus:
     for question in end.questions:
         call = parts_of(question.kind, question.payload).call
         shown = f"{question.prompt}\n{json.dumps(call['args'])}" if "args" in call else question.prompt
-        parts.append(pb.Part(text=shown))
+        parts.append(pb.Part(text=redact(shown) if end.awaits_message else shown))
         if not end.awaits_message:
             parts.append(_data({"question": interrupt_id(question), **described(question)}))
     if parts:

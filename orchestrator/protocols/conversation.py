@@ -11,12 +11,15 @@ Parts follow from the journal: a client that reads it later gets the same messag
 replies under way are live; a reply that starts again is withdrawn first. A *turn* ends when the run ends or waits for a
 person.
 
-Texts that look like secrets are redacted, except in questions: what is approved is what is shown.
+Texts that look like secrets are redacted, except in questions: what is approved is what is shown. While a reply is
+streamed, each word is redacted with the line before it. A secret of several words or lines is seen once the reply is
+whole, which is withdrawn then.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -38,6 +41,11 @@ MESSAGE = "message"
 """Label of a run that a client started: the id of the client's message."""
 REASONING_END = ".reasoning"
 """End of the id of a message with the reasoning before a reply."""
+_LAST_WORD = re.compile(r"(?<![!-~])[!-~]++\Z")
+_LONGEST_WORD = 4_000
+"""Characters of a word up to which it is shown as a whole only. Keys are shorter; data without spaces may be longer."""
+_LONGEST_LINE = 2_000
+"""Characters of a line in which a name before a value is seen."""
 ANSWER = ".answer"
 """End of the id of a message that a person gave as an answer."""
 
@@ -172,6 +180,10 @@ class Message:
     """False for a reply of which nothing was shown yet."""
     raw: str = ""
     """The text before redaction, as far as it was streamed."""
+    line: str = ""
+    """The last line of it, as far as it is shown: `password:` in it tells what follows."""
+    held: str = ""
+    """The word after that, which is not shown yet."""
     call: str = ""
     """The call that a `tool` message answers."""
     result: ToolReturned | None = None
@@ -381,11 +393,19 @@ class Conversation(Fold):
         return self.messages[name]
 
     def _grow(self, message: Message, text: str) -> None:
+        """Show a piece, without a word at its end that may go on: a key in it is seen once the word is whole."""
         message.raw += text
-        message.shown = True
-        piece = redact(text)
-        message.text += piece
-        self._parts.append(TextGrew(message.id, piece, message.role == "reasoning"))
+        held = message.held + text
+        word = _LAST_WORD.search(held)
+        cut = len(held) if word is None or len(word[0]) > _LONGEST_WORD else word.start()
+        before, line = redact(message.line), message.line + held[:cut]
+        shown, message.held = redact(line), held[cut:]
+        message.line = line[line.rfind("\n") + 1 :] if len(line) < _LONGEST_LINE else ""
+        piece = shown.removeprefix(before) if shown.startswith(before) else ""
+        if piece:
+            message.shown = True
+            message.text += piece
+            self._parts.append(TextGrew(message.id, piece, message.role == "reasoning"))
 
     def _complete(self, message: Message, text: str) -> None:
         """Give a message its whole text."""
@@ -397,6 +417,7 @@ class Conversation(Fold):
             message.shown = True
             self._parts.append(TextGrew(message.id, rest, thought))
         message.text, message.raw, message.complete = whole, text, True
+        message.line = message.held = ""
         self._reply = self._reply if thought else text
         if whole:
             self._parts.append(TextEnded(message.id, thought))
@@ -404,7 +425,7 @@ class Conversation(Fold):
     def _withdraw(self, message: Message) -> None:
         if message.shown and message.text:
             self._parts.append(TextWithdrawn(message.id, message.role == "reasoning"))
-        message.text = message.raw = ""
+        message.text = message.raw = message.line = message.held = ""
         message.complete = message.shown = False
 
     def _withdraw_step(self, activation: str) -> None:

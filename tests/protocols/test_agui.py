@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import anyio
@@ -13,14 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.requests import Request
 
-from orchestrator import Context, Graph, node
+from orchestrator import Context, Executor, Graph, node
+from orchestrator.models.base import ModelEvent, ModelRequest
 from orchestrator.nodes import Ask
-from orchestrator.protocols import agui_app
+from orchestrator.protocols import a2a_app, agui_app, ui_app
 from orchestrator.protocols.agui import patch
 from orchestrator.stores.base import RunInfo
 from orchestrator.strategies.chat import chat
+from orchestrator.testing import ScriptedModel
 from tests.protocols.served import Held, Served, adds, asks, faq, mail, send_mail, served
 
 TEXT = "Mail Ann."
@@ -445,6 +448,48 @@ def test_hosts_origins_and_types_are_checked(server: Served) -> None:
     server.refused(post("/", json=posted(user("x" * (4 << 20)))), 413, "body-too-long")
     server.refused(post("/", json=posted(user(), thread="")), 422, "invalid-id")
     server.refused(post("/", json=posted(user(), thread="a\nb")), 422, "invalid-id")
+
+
+class Spelled(ScriptedModel):
+    """A model whose replies come in pieces of three characters."""
+
+    async def respond_in_pieces(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """See `RequestModel.respond_in_pieces`."""
+        reply = await self.respond(request)
+        for at in range(0, len(reply.text), 3):
+            await anyio.sleep(0.01)  # a reader that comes late gets what came so far in one piece
+            yield ModelEvent(text=reply.text[at : at + 3])
+        yield ModelEvent(reply=reply)
+
+
+@pytest.mark.parametrize("door", ["agui", "ui", "a2a"])
+def test_a_secret_that_arrives_in_pieces_is_shown_to_no_client(door: str) -> None:
+    reply = "The key is sk-proj-abcdEFGH1234ijklMNOP5678, and\npassword: hunter2hunter2 is not it. " + "日本語です" * 9
+    make: Callable[[Executor], Starlette] = {
+        "agui": lambda executor: agui_app(executor, mail),
+        "ui": lambda executor: ui_app(executor, mail),
+        "a2a": lambda executor: a2a_app(executor, mail, url="http://127.0.0.1/"),
+    }[door]
+    part = {"text": "Tell me.", "type": "text"}
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "Tell me."}]}
+    body = {
+        "agui": posted(user("Tell me.")),
+        "ui": {"id": "mine", "messages": [{"id": "m1", "role": "user", "parts": [part]}]},
+        "a2a": {"jsonrpc": "2.0", "id": 1, "method": "SendStreamingMessage", "params": {"message": message}},
+    }[door]
+    with served(make, model=Spelled([reply])) as server:
+        response = server.client.post("/", json=body, headers={"A2A-Version": "1.0"})
+        events = server.events(response)
+        (run,) = server.portal.call(server.executor.runs).runs
+    deltas = [one["delta"] for one in events if one.get("delta")]
+    for one in events:
+        parts = one.get("result", {}).get("artifactUpdate", {}).get("artifact", {}).get("parts", ())
+        deltas += [part["text"] for part in parts]
+    shown = "The key is [redacted], and\npassword: [redacted] is not it. " + "日本語です" * 9
+    assert "".join(deltas) == shown, "nothing is withdrawn"
+    assert len(deltas) > 3
+    assert not any(part in response.text for part in ("EFGH", "MNOP", "hunter", "sk-"))
+    assert run.status == "paused"
 
 
 def test_a_token_is_asked_for() -> None:
