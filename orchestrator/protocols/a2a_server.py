@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel, StrictInt, StrictStr, ValidationError
 from starlette.responses import JSONResponse
 
 from orchestrator.errors import OrchestratorError, RunUnknown, StoreError, install_command
@@ -60,10 +60,11 @@ VERSION = "1.0"
 _NOT_FOUND, _NOT_CANCELABLE, _NO_PUSH, _UNSUPPORTED, _CONTENT = -32001, -32002, -32003, -32004, -32005
 _VERSION = -32009
 _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS, _INTERNAL = -32600, -32601, -32602, -32603
+_NO_JSON = -32700
 _CODES = {403: _INVALID_REQUEST, 404: _NOT_FOUND, 409: _INVALID_PARAMS, 422: _INVALID_PARAMS}
 """HTTP status of a problem -> the code of its JSON-RPC error."""
-_PAGE = 50
-"""Tasks of a page, unless a client asks for fewer."""
+_PAGE, _LONGEST_PAGE = 50, 100
+"""Tasks of a page, unless a client asks for another number, and the most for which it can ask."""
 
 
 class RpcRequest(BaseModel, extra="ignore"):
@@ -71,8 +72,12 @@ class RpcRequest(BaseModel, extra="ignore"):
 
     jsonrpc: Literal["2.0"]
     method: str
-    id: str | int | None = None
+    id: StrictStr | StrictInt | None = None
     params: dict[str, Any] = {}
+
+
+class Json(RootModel[Any]):
+    """Any JSON: what is no request is refused in the form of JSON-RPC, too."""
 
 
 class _Refused(Exception):
@@ -186,10 +191,21 @@ class _Server:
         }
 
     async def handle(self, request: Request) -> ASGIApp:
-        """Answer a request."""
-        rpc = await self._door.body(request, RpcRequest)
+        """Answer a request.
+
+        Raises:
+            HttpProblem: the message of HTTP is refused, such as one that is too long.
+        """
+        rpc_id = None
         try:
-            found = await self._called(request, rpc)
+            posted = (await self._door.body(request, Json)).root
+        except HttpProblem as problem:
+            if problem.name != "invalid-json":
+                raise
+            return _refusal(None, {"code": _NO_JSON, "message": problem.document()["detail"]})
+        try:
+            rpc_id = _id_of(posted)
+            found = await self._called(request, _request_of(posted))
         except _Refused as refused:
             error = {"code": refused.code, "message": str(refused)}
         except HttpProblem as problem:
@@ -201,8 +217,8 @@ class _Server:
         else:
             if callable(found):
                 return cast("ASGIApp", found)
-            return await away(lambda: _result(rpc.id, found))
-        return JSONResponse({"jsonrpc": "2.0", "id": rpc.id, "error": error})
+            return await away(lambda: _result(rpc_id, found))
+        return _refusal(rpc_id, error)
 
     async def _called(self, request: Request, rpc: RpcRequest) -> Any:
         given = request.headers.get("a2a-version", "")
@@ -242,6 +258,7 @@ class _Server:
             raise _Refused(_INVALID_PARAMS, "message: give a messageId and at least one part")
         if message.role != pb.Role.ROLE_USER:
             raise _Refused(_INVALID_PARAMS, "message: its role must be ROLE_USER: the journal has what the agent said")
+        _length(call.params.configuration)  # checked before anything is started
         text, answers = self._content(call)
         wanted = await self._wanted(call.params.configuration)
         said = PostedMessage(message.message_id, "user", text)
@@ -346,7 +363,10 @@ class _Server:
     async def _list(self, call: _Call) -> dict[str, Any]:
         params, door = call.params, self._door
         await door.permit(call.request, "list_runs", None)
-        size = params.page_size if 0 < params.page_size < _PAGE else _PAGE
+        size, length = params.page_size if params.HasField("page_size") else _PAGE, _length(params)
+        if not 1 <= size <= _LONGEST_PAGE:
+            raise _Refused(_INVALID_PARAMS, f"pageSize: give 1 to {_LONGEST_PAGE}, not {size}")
+        since = params.status_timestamp_after
         labels = {THREAD: params.context_id} if params.context_id else {}
         wanted = [status for status, state in STATES.items() if pb.TaskState.Value(state) == params.status]
         if params.status and not wanted:  # no run is in this state
@@ -357,6 +377,7 @@ class _Server:
                 labels=labels,
                 status=wanted or None,
                 replays=False,
+                since=since.ToMicroseconds() / 1e6 if params.HasField("status_timestamp_after") else None,
                 after=params.page_token or None,
                 limit=size,
             )
@@ -369,7 +390,7 @@ class _Server:
             if not await self._may(call, "list_runs", row):
                 continue
             if params.include_artifacts and await self._may(call, "show_run", row):
-                tasks.append(await self._task(row.run_id, _length(params)))
+                tasks.append(await self._task(row.run_id, length))
             else:
                 tasks.append(
                     pb.Task(id=row.run_id, context_id=context_of(row), status=pb.TaskStatus(state=STATES[row.status]))
@@ -442,6 +463,32 @@ class _Server:
         (await self._pushes(call)).drop(call.params.task_id, call.params.id)
 
 
+def _id_of(posted: object) -> str | int | None:
+    """Return the id of what was posted, None if it has no usable one."""
+    found = posted.get("id") if isinstance(posted, dict) else None
+    return found if isinstance(found, str | int) and not isinstance(found, bool) else None
+
+
+def _request_of(posted: object) -> RpcRequest:
+    """Return what was posted as a request.
+
+    Raises:
+        _Refused: it is none.
+    """
+    if not isinstance(posted, dict):
+        raise _Refused(_INVALID_REQUEST, "give one request, as an object")
+    try:
+        return RpcRequest.model_validate(posted)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        code = _INVALID_PARAMS if first["loc"][0] == "params" else _INVALID_REQUEST
+        raise _Refused(code, f"{first['loc'][0]}: {first['msg']}") from None
+
+
+def _refusal(rpc_id: str | int | None, error: Mapping[str, Any]) -> JSONResponse:
+    return JSONResponse({"jsonrpc": "2.0", "id": rpc_id, "error": error})
+
+
 def _result(rpc_id: str | int | None, found: Any) -> JSONResponse:
     result = found if found is None or isinstance(found, dict) else MessageToDict(found)
     return JSONResponse({"jsonrpc": "2.0", "id": rpc_id, "result": result})
@@ -456,4 +503,13 @@ def _event(rpc_id: str | int | None, response: pb.StreamResponse) -> str:
 
 
 def _length(params: Any) -> int | None:
-    return params.history_length if params.HasField("history_length") else None
+    """Return the maximum number of messages for which a client asks; None: all.
+
+    Raises:
+        _Refused: it is negative.
+    """
+    if not params.HasField("history_length"):
+        return None
+    if params.history_length < 0:
+        raise _Refused(_INVALID_PARAMS, f"historyLength: give 0 or more, not {params.history_length}")
+    return cast("int", params.history_length)

@@ -15,7 +15,8 @@ from uuid import uuid4
 import anyio
 import httpx2
 
-from orchestrator.errors import ToolError
+from orchestrator.errors import ToolDisconnected, ToolError
+from orchestrator.models.base import trace_headers
 from orchestrator.tools.mcp.elicitation import secret_in
 from orchestrator.tools.mcp.rounds import Asker
 from orchestrator.tools.mcp.untrusted import check_answers, exactly_without
@@ -33,10 +34,14 @@ _LONGEST_ID = 1_000
 _LONGEST_QUESTIONS = 100_000
 """Characters of all that an agent asks at a time."""
 _ENDS = {
+    "TASK_STATE_COMPLETED": "",
     "TASK_STATE_FAILED": "failed",
     "TASK_STATE_REJECTED": "refused the task",
     "TASK_STATE_CANCELED": "was cancelled",
 }
+"""States in which a task has ended, and what the agent then did, without a reply."""
+_NEEDS = {"TASK_STATE_AUTH_REQUIRED": "needs credentials, which a call cannot give: give them in headers="}
+"""States in which a task lives and cannot go on here, and why."""
 _GOING = ("TASK_STATE_WORKING", "TASK_STATE_SUBMITTED")
 _TEXT = {"type": "string"}
 _LONGEST_PAUSE = 600.0
@@ -135,14 +140,16 @@ class A2aAgent(Tool):
             state = task["state"]
             if state in _GOING:
                 kept = {**_kept(task, kept), "waited": kept.get("waited", 0) + 1}
-            elif state != "TASK_STATE_INPUT_REQUIRED":
+            elif state in _ENDS:
                 return _result(self.name, task)
+            elif state != "TASK_STATE_INPUT_REQUIRED":
+                said = f": {task['said'][:_ASKED]}" if task["said"] else ""
+                raise await self._left(task, f"{_NEEDS.get(state, f'is in the state {state[:100]!r}')}{said}")
             elif asker is None:
-                raise ToolError(
-                    f"agent {self.name!r} asks something, which only a run can ask a person: {task['said'][:_ASKED]}"
-                )
+                said = task["said"][:_ASKED]
+                raise await self._left(task, f"asks something, which only a run can ask a person: {said}")
             elif kept.get("round", 0) >= _ROUNDS:
-                raise ToolError(f"agent {self.name!r} asks more than {_ROUNDS} times")
+                raise await self._left(task, f"asks more than {_ROUNDS} times")
             else:
                 kept = {**_kept(task, kept), "round": kept.get("round", 0) + 1, "questions": await self._asked(task)}
             secret = json.dumps(kept)
@@ -207,14 +214,21 @@ class A2aAgent(Tool):
         """Return what a task asks.
 
         Raises:
-            ToolError: a person cannot be asked that; the task is cancelled.
+            ToolDisconnected: a person cannot be asked that; the task is cancelled.
         """
         try:
             return _questions(task)
         except ValueError as error:
-            with contextlib.suppress(ToolError, ConnectionError):
-                await self._end(str(task.get("id")))
-            raise ToolError(f"agent {self.name!r} {error}; its task was cancelled") from None
+            raise await self._left(task, str(error)) from None
+
+    async def _left(self, task: Mapping[str, Any], why: str) -> ToolDisconnected:
+        """Cancel a task that has not ended and cannot go on. Return the error: what it has done by then is unknown."""
+        what = f"agent {self.name!r} {why}"
+        try:
+            await self._end(str(task.get("id")))
+        except (ToolError, ConnectionError):
+            return ToolDisconnected(f"{what}; its task could not be cancelled, so the outcome of the call is unknown")
+        return ToolDisconnected(f"{what}; its task was cancelled, so the outcome of the call is unknown")
 
     async def _end(self, task: str) -> None:
         await self._rpc("CancelTask", {"id": task})
@@ -269,7 +283,10 @@ class A2aAgent(Tool):
         return dict(_mapping(found.get("result")))
 
     async def _request(self, method: str, url: str, body: object) -> Mapping[str, Any]:
-        headers = {**self._headers, "A2A-Version": "1.0", "Accept": "application/json"}
+        headers = httpx2.Headers({**self._headers, "A2A-Version": "1.0", "Accept": "application/json"})
+        traced = trace_headers.get()
+        for name, value in {} if traced is None else traced().items():
+            headers.setdefault(name, value)
         try:
             async with (
                 httpx2.AsyncClient(timeout=60, follow_redirects=False) as client,
@@ -301,11 +318,11 @@ def _kept(task: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is needed to go on with a task.
 
     Raises:
-        ToolError: it has no usable id.
+        ToolDisconnected: it has no usable id, so it cannot be followed.
     """
     ids = {"task": str(task.get("id") or ""), "context": str(task.get("contextId") or "")}
     if not ids["task"] or max(map(len, ids.values())) > _LONGEST_ID:
-        raise ToolError("the agent made a task without a usable id")
+        raise ToolDisconnected("the agent made a task without a usable id, so the outcome of the call is unknown")
     return {**ids, "round": before.get("round", 0)}
 
 
@@ -358,9 +375,7 @@ def _result(name: str, task: Mapping[str, Any]) -> Any:
     Raises:
         ToolError: it has none.
     """
-    state = str(task["state"])
-    if state != "TASK_STATE_COMPLETED":
-        what = _ENDS.get(state, f"is in the state {state}, which this tool cannot handle")
+    if what := _ENDS[task["state"]]:
         said = f": {task['said'][:_ASKED]}" if task["said"] else ""
         raise ToolError(f"agent {name!r} {what}{said}")
     artifacts = _objects(task.get("artifacts"))

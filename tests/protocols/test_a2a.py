@@ -20,15 +20,19 @@ from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes
 from a2a.server.tasks import InMemoryTaskStore, TaskUpdater
 from a2a.types import a2a_pb2 as pb
 from google.protobuf.json_format import MessageToDict, ParseDict
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 from starlette.routing import Route
 
-from orchestrator import Approve, Deny, Executor, Graph, node
+from orchestrator import Approve, Context, Deny, Executor, Graph, Retry, node
 from orchestrator.models import Reply, ToolCall
 from orchestrator.nodes import Ask
+from orchestrator.otel import OpenTelemetry
 from orchestrator.protocols import A2aAgent, A2aPush, a2a_app
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel
@@ -246,8 +250,45 @@ def test_requests_that_do_not_fit_are_refused_in_words() -> None:
         post = server.client.post
         server.refused(post("/", json={}, headers={"Host": "evil.example"}), 403, "host-refused")
         server.refused(post("/", json={}, headers={"Origin": "http://evil.example"}), 403, "origin-refused")
-        server.refused(post("/", json={"jsonrpc": "1.0"}), 422, "invalid-body")
         server.refused(post("/", json=said("x" * (4 << 20))), 413, "body-too-long")
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "id"),
+    [
+        ("{", -32700, None),
+        ("[]", -32600, None),
+        ("5", -32600, None),
+        ('{"jsonrpc": "2.0", "id": 1}', -32600, 1),
+        ('{"jsonrpc": "1.0", "id": "a", "method": "GetTask"}', -32600, "a"),
+        ('{"jsonrpc": "2.0", "id": 1.5, "method": "GetTask", "params": {"id": "x"}}', -32600, None),
+        ('{"jsonrpc": "2.0", "id": true, "method": "GetTask", "params": {"id": "x"}}', -32600, None),
+        ('{"jsonrpc": "2.0", "id": 2, "method": "GetTask", "params": []}', -32602, 2),
+    ],
+)
+def test_what_is_no_request_is_refused_as_json_rpc(body: str, code: int, id: Any) -> None:  # noqa: A002
+    with agent() as server:
+        headers = {"A2A-Version": "1.0", "Content-Type": "application/json"}
+        found = server.client.post("/", content=body, headers=headers)
+        assert (found.status_code, found.headers["content-type"]) == (200, "application/json")
+        assert (found.json()["jsonrpc"], found.json()["id"], found.json()["error"]["code"]) == ("2.0", id, code)
+
+
+def test_a_list_has_the_tasks_that_were_asked_for() -> None:
+    with agent(orders) as server:
+        old, new = begun(server, "shirt"), begun(server, "cap", id="m2")
+        listed = lambda **params: [one["id"] for one in rpc(server, "ListTasks", **params)["result"]["tasks"]]  # noqa: E731
+        assert listed(pageSize=1) == [new["id"]]
+        assert listed(pageSize=100) == [new["id"], old["id"]]
+        changed = rpc(server, "SendMessage", message=said("L", "m3", taskId=old["id"]))["result"]["task"]
+        assert listed(statusTimestampAfter=changed["status"]["timestamp"]) == [old["id"]]
+        assert listed(statusTimestampAfter="2999-01-01T00:00:00Z") == []
+        for wrong in ({"pageSize": -5}, {"pageSize": 0}, {"pageSize": 101}, {"historyLength": -1}):
+            assert rpc(server, "ListTasks", **wrong)["error"]["code"] == -32602
+        assert rpc(server, "GetTask", id=old["id"], historyLength=-1)["error"]["code"] == -32602
+        negative = rpc(server, "SendMessage", message=said("hat", "m4"), configuration={"historyLength": -1})
+        assert negative["error"]["code"] == -32602
+        assert listed() == [new["id"], old["id"]], "nothing was started"
 
 
 def test_tasks_of_other_users_are_not_there() -> None:
@@ -530,8 +571,13 @@ def test_a_card_of_a_stranger_is_not_trusted(card: Any, why: str) -> None:
 
 
 @contextmanager
-def stranger(result: Body) -> Iterator[tuple[str, list[Body]]]:
-    """An agent that answers every request with the same result. Gives its address and the requests."""
+def stranger(result: Body, traced: list[str] | None = None) -> Iterator[tuple[str, list[Body]]]:
+    """An agent that answers every request with the same result. Gives its address and the requests.
+
+    Args:
+        result: the result.
+        traced: gets the traces that requests continue.
+    """
     port, requests = free_port(), list[Body]()
     interface = {"url": f"http://127.0.0.1:{port}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
 
@@ -540,6 +586,8 @@ def stranger(result: Body) -> Iterator[tuple[str, list[Body]]]:
 
     async def answer(request: Request) -> JSONResponse:
         requests.append(await request.json())
+        if traced is not None:
+            traced.append(request.headers["traceparent"])
         found = result if requests[-1]["method"] == "SendMessage" else result["task"]
         text = json.dumps(found).replace("TOKEN", request.headers.get("authorization", ""))
         return JSONResponse({"jsonrpc": "2.0", "id": requests[-1]["id"], "result": json.loads(text)})
@@ -584,12 +632,34 @@ def _told(result: Body, **options: Any) -> tuple[str, list[str]]:
         (_form({"type": 5}), "asks in a form that cannot be used"),
         (_form({"type": "object", "properties": {"password": {"type": "string"}}}), "asks for 'password', a secret"),
         (_form({"anyOf": [{"type": "null"}, {"format": "password"}]}), "asks for 'a value', a secret"),
+        (_task("AUTH_REQUIRED", {"text": "Sign in."}), "needs credentials, which a call cannot give"),
+        (_task("DREAMING"), "is in the state 'TASK_STATE_DREAMING'"),
     ],
 )
-def test_a_question_that_a_person_cannot_be_asked_ends_the_task(result: Body, why: str) -> None:
+def test_a_task_that_cannot_go_on_is_cancelled_and_its_outcome_is_unknown(result: Body, why: str) -> None:
     told, methods = _told(result)
     assert f"agent 'shop' {why}" in told
+    assert "its task was cancelled, so the outcome of the call is unknown" in told
     assert methods == ["SendMessage", "CancelTask"]
+
+
+def test_a_call_whose_agent_needs_credentials_is_not_repeated_unless_a_person_says_so() -> None:
+    @node(retry=Retry(attempts=2, wait=0, jitter=0, on=("Exception",)))
+    async def ask(state: Order, ctx: Context) -> dict[str, object]:
+        return {"topic": str((await ctx.tool("shop", check=True, message="hi")).output)}
+
+    graph = Graph(name="asks", state=Order, nodes={"ask": ask}, edges="START -> ask -> END", output="topic")
+    with stranger(_task("AUTH_REQUIRED")) as (url, requests):
+        tool = A2aAgent(url, name="shop", description="", poll=0.02, patience=0.01)
+
+        async def talk() -> Any:
+            async with Executor(graphs=[graph], tools=[tool]) as executor:
+                return await executor.start(graph, {})
+
+        (question,) = anyio.run(talk).waiting
+    assert question.kind == "unknown_outcome"
+    assert "needs credentials" in question.payload["error"]
+    assert [one["method"] for one in requests] == ["SendMessage", "CancelTask"]
 
 
 def test_what_an_agent_says_is_bounded_and_has_none_of_the_headers() -> None:
@@ -597,7 +667,8 @@ def test_what_an_agent_says_is_bounded_and_has_none_of_the_headers() -> None:
     told, _ = _told(_task("COMPLETED", {"text": "you sent TOKEN"}), headers=headers)
     assert told == "you sent [redacted]"
     assert len(_told(_task("FAILED", {"text": "x" * 1_000_000}))[0]) < 10_000
-    assert "without a usable id" in _told(_task("INPUT_REQUIRED", id="t" * 100_000))[0]
+    told, _ = _told(_task("INPUT_REQUIRED", id="t" * 100_000), effect="pure")
+    assert "without a usable id" in told
 
 
 @pytest.mark.parametrize("state", ["INPUT_REQUIRED", "WORKING"])
@@ -632,3 +703,23 @@ def test_the_end_of_a_run_cancels_a_task_that_has_just_begun() -> None:
 
         assert anyio.run(talk).status == "cancelled"
     assert requests[-1]["method"] == "CancelTask"
+
+
+def test_an_agent_continues_the_trace_of_the_run_that_calls_it() -> None:
+    provider, spans = TracerProvider(), InMemorySpanExporter()
+    provider.add_span_processor(SimpleSpanProcessor(spans))
+    model = ScriptedModel([_calls("hi"), "Done."])
+    headers: list[str] = []
+    with stranger(_task("COMPLETED", {"text": "Soup."}), headers) as (url, _):
+        graph = chat(tools=[A2aAgent(url, name="shop", description="", risk="read")])
+
+        async def talk() -> None:
+            tracing = OpenTelemetry(tracer_provider=provider)
+            async with Executor(graphs=[graph], model=model, tracing=tracing) as executor:
+                await executor.start(graph, "Go.")
+
+        anyio.run(talk)
+    (called,) = [one for one in spans.get_finished_spans() if one.name == "execute_tool shop"]
+    assert called.context is not None
+    (header,) = headers
+    assert header.startswith(f"00-{called.context.trace_id:032x}-{called.context.span_id:016x}-")
