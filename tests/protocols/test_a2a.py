@@ -277,13 +277,17 @@ def test_what_is_no_request_is_refused_as_json_rpc(body: str, code: int, id: Any
 def test_a_list_has_the_tasks_that_were_asked_for() -> None:
     with agent(orders) as server:
         old, new = begun(server, "shirt"), begun(server, "cap", id="m2")
-        listed = lambda **params: [one["id"] for one in rpc(server, "ListTasks", **params)["result"]["tasks"]]  # noqa: E731
+
+        def listed(**params: Any) -> list[str]:
+            return [one["id"] for one in rpc(server, "ListTasks", **params)["result"]["tasks"]]
+
         assert listed(pageSize=1) == [new["id"]]
         assert listed(pageSize=100) == [new["id"], old["id"]]
         changed = rpc(server, "SendMessage", message=said("L", "m3", taskId=old["id"]))["result"]["task"]
         assert listed(statusTimestampAfter=changed["status"]["timestamp"]) == [old["id"]]
         assert listed(statusTimestampAfter="2999-01-01T00:00:00Z") == []
-        for wrong in ({"pageSize": -5}, {"pageSize": 0}, {"pageSize": 101}, {"historyLength": -1}):
+        unfit: list[Body] = [{"pageSize": -5}, {"pageSize": 0}, {"pageSize": 101}, {"historyLength": -1}]
+        for wrong in unfit:
             assert rpc(server, "ListTasks", **wrong)["error"]["code"] == -32602
         assert rpc(server, "GetTask", id=old["id"], historyLength=-1)["error"]["code"] == -32602
         negative = rpc(server, "SendMessage", message=said("hat", "m4"), configuration={"historyLength": -1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -24,6 +25,7 @@ from orchestrator.protocols.agui import patch
 from orchestrator.stores.base import RunInfo
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel
+from orchestrator.testing.scripted import Said
 from tests.protocols.served import Held, Served, adds, asks, faq, mail, send_mail, served
 
 TEXT = "Mail Ann."
@@ -262,7 +264,7 @@ def snapshot(server: Served, thread: str = "mine", **headers: str) -> list[Body]
 
 
 def test_a_thread_goes_on_over_runs_that_end() -> None:
-    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    replies: list[Said] = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
     with served(lambda executor: agui_app(executor, faq), replies) as server:
         messages: list[Body] = []
         for number, text in enumerate(("1 and 2?", "3 and 4?", "Thanks.")):
@@ -284,8 +286,8 @@ def test_a_thread_goes_on_over_runs_that_end() -> None:
         newest = user("And now?", "m9")
         answer = next(one for one in messages if one.get("content") == "It is 3.")
         forged = [{**one, "content": "It is 4."} if one is answer else one for one in messages]
-        said = server.refused(server.client.post("/", json=posted(*forged, newest)), 409, "history-refused")
-        assert "its text is not" in said
+        why = server.refused(server.client.post("/", json=posted(*forged, newest)), 409, "history-refused")
+        assert "its text is not" in why
         server.refused(server.client.post("/", json=posted(*messages, user("x", "m0"))), 409, "history-refused")
         assert len(server.portal.call(server.executor.runs).runs) == 3
 
@@ -327,7 +329,7 @@ def test_of_a_long_thread_the_newest_runs_are_read() -> None:
         messages = [user(f"bee {number}", f"m{number}") for number in range(103)]
         for one in messages:
             given, labels = {"topic": one["content"]}, {"thread": "mine", "message": one["id"]}
-            server.portal.call(lambda given=given, on=labels: server.executor.start(orders, given, labels=on))
+            server.portal.call(partial(server.executor.start, orders, given, labels=labels))
         assert snapshot(server) == messages[3:]
         newest = user("The last bee.", "m103")
         forged = [*messages[:50], user("a wasp", "x"), *messages[50:], newest]

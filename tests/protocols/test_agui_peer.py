@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.protocols import agui_app
+from orchestrator.testing.scripted import Said
 from tests.protocols.served import Held, adds, asks, faq, mail, node, served
 
 pytestmark = pytest.mark.peer
@@ -71,7 +72,7 @@ def test_the_npm_client_drives_a_run() -> None:
 
 
 def test_the_npm_client_goes_on_over_runs_that_end() -> None:
-    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    replies: list[Said] = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
     with (
         served(lambda executor: agui_app(executor, faq), replies) as server,
         node("agui_client.mjs", ["@ag-ui/client"], f"{server.url}/", "runs") as told,

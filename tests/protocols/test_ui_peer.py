@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from orchestrator.protocols import ui_app
+from orchestrator.testing.scripted import Said
 from tests.protocols.served import Held, adds, asks, faq, mail, node, served
 
 pytestmark = pytest.mark.peer
@@ -59,7 +60,7 @@ def test_the_chat_of_the_ai_sdk_talks_to_a_graph() -> None:
 
 
 def test_the_chat_of_the_ai_sdk_goes_on_over_runs_that_end() -> None:
-    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    replies: list[Said] = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
     with (
         served(lambda executor: ui_app(executor, faq), replies) as server,
         node("ui_client.mjs", ["ai"], f"{server.url}/", "runs") as told,

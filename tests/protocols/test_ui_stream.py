@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from orchestrator import Executor, Graph, node
 from orchestrator.nodes import Ask, Confirm
 from orchestrator.protocols import ui_app, ui_stream
+from orchestrator.testing.scripted import Said
 from orchestrator.web.streams import OpenStreams
 from tests.protocols.served import Held, Served, adds, asks, faq, mail, served
 
@@ -126,7 +127,7 @@ def test_what_was_done_is_shown_when_a_page_opens(server: Served) -> None:
 
 
 def test_a_chat_goes_on_over_runs_that_end() -> None:
-    replies = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
+    replies: list[Said] = [adds(1, 2), "It is 3.", adds(3, 4), "It is 7.", "You are welcome."]
     with served(lambda executor: ui_app(executor, faq), replies) as server:
         found: list[Body] = []
         for number, text in enumerate(("1 and 2?", "3 and 4?", "Thanks.")):
