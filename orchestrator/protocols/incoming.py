@@ -225,10 +225,13 @@ async def read_thread(door: Door, request: Request, thread: Thread, action: str)
         HttpProblem, RunUnknown: it is not.
     """
     earlier = None
-    for row in thread.rows:
+    *before, newest = thread.rows
+    for row in before:
         await door.permit(request, action, row)
-        reading = door.reading(row.run_id, earlier)
-        earlier = await reading.read()
+        earlier = await door.reading(row.run_id, earlier).read()
+    await door.permit(request, action, newest)
+    reading = door.reading(newest.run_id, earlier)
+    await reading.read()
     return reading
 
 

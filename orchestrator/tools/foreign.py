@@ -75,13 +75,14 @@ def _langchain(thing: Any) -> Tool:
         TypeError: a graph cannot inject one of them.
     """
     schema = thing.tool_call_schema
-    parameters = dict(schema) if isinstance(schema, Mapping) else schema.model_json_schema()
-    injected = () if isinstance(schema, Mapping) else thing.get_input_schema().model_fields.items()
+    is_json = isinstance(schema, Mapping)  # written by hand: nothing is injected
+    parameters = dict(schema) if is_json else schema.model_json_schema()
+    given = () if is_json else schema.model_fields
     takes_id = False
-    for name, field in injected:
+    for name, field in () if is_json else thing.get_input_schema().model_fields.items():
         if any(getattr(one, "__name__", "") == "InjectedToolCallId" for one in field.metadata):
             takes_id = True
-        elif name not in schema.model_fields and field.is_required():
+        elif name not in given and field.is_required():
             raise TypeError(
                 f"tool {thing.name!r} of LangChain has the argument {name!r}, which LangChain's agents inject: give it "
                 "a default, or write the tool with @tool and ctx: Context"
