@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,7 +21,8 @@ from orchestrator.evaluation.data import Row
 from orchestrator.json import canonical, json_text
 from orchestrator.kernel.question import Approve
 from orchestrator.kernel.records import Answered, Asked, EffectIntended, EffectSettled, Record, failed_result
-from orchestrator.models.reading import NoReading, choice_in, json_in
+from orchestrator.models.reading import NoReading, json_in, parted, unfenced
+from orchestrator.nodes.extract import last_number as last_number_in
 from orchestrator.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -182,21 +184,21 @@ def _call_text(tool: str, args: object) -> str:
 # -- answers ----------------------------------------------------------------------------------------------------------
 
 
-def _wanted(case: Case) -> list[object]:
-    expected = case.row.expected
+def _wanted(row: Row) -> list[object]:
+    expected = row.expected
     return [*expected] if isinstance(expected, list | tuple) else [expected]
 
 
 def exact(case: Case) -> Verdict:
     """The answer is one of the expected texts, apart from white space at its ends."""
     found = case.text.strip()
-    return Verdict(float(any(found == text_of(one).strip() for one in _wanted(case))))
+    return Verdict(float(any(found == text_of(one).strip() for one in _wanted(case.row))))
 
 
 def contains(case: Case) -> Verdict:
     """One of the expected texts occurs in the answer; case and the kind of white space make no difference."""
     found = " ".join(case.text.casefold().split())
-    return Verdict(float(any(" ".join(text_of(one).casefold().split()) in found for one in _wanted(case))))
+    return Verdict(float(any(" ".join(text_of(one).casefold().split()) in found for one in _wanted(case.row))))
 
 
 def number(case: Case) -> Verdict:
@@ -204,7 +206,7 @@ def number(case: Case) -> Verdict:
     found = last_number(case.answer)
     if found is None:
         return Verdict(0.0, "the answer has no number")
-    wanted = [one for one in map(last_number, _wanted(case)) if one is not None]
+    wanted = [one for one in map(last_number, _wanted(case.row)) if one is not None]
     return Verdict(float(any(math.isclose(found, one, rel_tol=_RELATIVE, abs_tol=1e-12) for one in wanted)))
 
 
@@ -234,17 +236,21 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def last_number(value: object) -> float | None:
-    """Return the last number in an answer; None if it has none. Thousands may be separated by commas."""
+    """Return the number that an answer announces ("The answer is 28"), else its last one; None if it has none.
+
+    A text is read as `Extract` reads it: see `orchestrator.nodes.extract.last_number`.
+    """
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value) if abs(value) < 1e308 else None
-    for word in reversed(text_of(value)[-_READ:].replace("−", "-").replace("=", " ").split()):
-        try:
-            found = float(word.strip(_AROUND).replace(",", "").replace("_", "x"))
-        except ValueError:
-            continue
-        if math.isfinite(found):
-            return found
-    return None
+    text = text_of(value)
+    if len(text) > _READ:  # without its first word, which may be cut
+        text = "".join(text[-_READ:].split(None, 1)[1:])
+    found = last_number_in(text)
+    if found is None:
+        return None
+    over, _, under = found.partition("/")
+    real = float(over) / float(under or 1)
+    return real if math.isfinite(real) else None
 
 
 # -- the way to the answer --------------------------------------------------------------------------------------------
@@ -306,45 +312,134 @@ OF_ANSWERS = frozenset({"exact", "contains", "number", "json"})
 
 
 def lacks(scorer: str, row: Row) -> str:
-    """Return what a row lacks for a scorer; empty if it can be scored."""
+    """Return what a row lacks for a scorer; empty if some answers are right for it, and others wrong."""
     if scorer in OF_ANSWERS and row.expected is None:
         return f"it has no expected answer, which the scorer {scorer!r} needs"
+    if scorer in OF_ANSWERS and scorer != "json":
+        wanted = _wanted(row)
+        if not wanted:
+            return f"its list of expected answers is empty, and the scorer {scorer!r} needs one"
+        if scorer == "contains" and not all(text_of(one).strip() for one in wanted):
+            return "its expected answer is empty, and every answer contains it"
+        if scorer == "number" and all(last_number(one) is None for one in wanted):
+            return "its expected answer has no number, which the scorer 'number' needs"
     if scorer in OF_CALLS and row.calls is None:
         return f"it has no field 'calls', which the scorer {scorer!r} needs"
+    if scorer in ("order", "arguments") and not row.calls:
+        return f"it expects no calls, so that the scorer {scorer!r} is always content: use 'calls'"
     if scorer == "confirmations" and not row.confirmed:
         return "it has no field 'confirmed', which the scorer 'confirmations' needs"
     return ""
 
 
-def read_verdict(output: object) -> Verdict | None:
-    """Return the verdict in the output of a judge; None if it has none.
+# -- verdicts of judges -----------------------------------------------------------------------------------------------
 
-    A judge gives a bool, a number from 0 to 1, a text with one word for right or wrong, or an object with one of these
-    under `score`, `passed`, `correct` or `verdict`, and perhaps a `reason`.
+_yes_no = "|".join((*_YES, *_NO))
+_clause_end = re.compile(r"[.!?:;,\n()—–]|\s-\s")
+_lead = re.compile(
+    r"(?:(?:so|thus|hence|therefore|overall|but|and|well|i(?: would|['’]d)? (?:say|think|believe)(?: that)?)\b\s*)*+"
+)
+_alone = re.compile(rf"(?P<not>not\s+)?(?P<word>{_yes_no})(?:\Z|\s+(?:it|this|that|the|because|since|as|they|i)\b)")
+"""A clause that is a verdict, or begins with one: "yes", "not correct", "no it is not"."""
+_said_of_it = re.compile(
+    rf"""\b(?:it|this|that|everything|(?:answer|response|reply|result|solution|statement|verdict|judge?ment)
+      (?:\s\S{{1,30}}){{0,2}}?)
+    (?: (?:\s+(?:is|was)|['’]s)(?P<negated>n['’]t|\s+not)?
+        (?:\s+(?:also|indeed|clearly|completely|definitely|entirely|factually|just|simply))?
+        (?:\s+(?:the|a))?\s+(?P<word>{_yes_no})\b(?!\s+(?:or|and)\s+(?:{_yes_no})\b)
+      | \s+(?P<fails>(?:does\s+not|doesn['’]t)\s+pass|fails|failed)\b | \s+(?P<passes>passes|passed)\b )""",
+    re.VERBOSE,
+)
+"""A verdict on the answer in a sentence, not one on other things: "the correct answer is 5"."""
+_condition = re.compile(r"(?:only )?(?:if|unless|provided|assuming|except)\b")
+_doubt = re.compile(
+    r"\b(?:if|whether|unless|would (?:be|have)|could|may|might|nearly|almost|partially|partly|partial)\b"
+)
+_asks = re.compile(
+    r"\b(?:verdict|answer|result|judge?ment|evaluation|decision|correct\w*|right|true|pass\w*|grade|label|conclusion"
+    r"|assessment|match\w*|accura\w+|equal\w*|same|valid)\b"
+)
+"""A label or a question to which "yes" is a good verdict."""
+_asks_fault = re.compile(r"\b(?:incorrect|wrong|false|fail|failed|faulty)\b")
+_score = re.compile(
+    r"^[\s*_`\"#>-]{0,9}[\w ]{0,30}\b(?:score|rating|grade|verdict)[\s*_`\"]{0,4}[:=][\s*_`\"]{0,4}"
+    r"(\d{1,3}(?:\.\d{1,9})?|\.\d{1,9})(?:\s?/\s?1(?:\.0)?)?[\s*_`\".]{0,4}$",
+    re.MULTILINE,
+)
+
+
+def read_verdict(output: object) -> Verdict | None:
+    """Return the verdict in the output of a judge; None if it has none, or several that contradict each other.
+
+    A judge gives a bool, a number from 0 to 1, a text that says right or wrong, or an object with one of these under
+    `score`, `passed`, `correct` or `verdict`, and perhaps a `reason`. A text says it by a word (`yes`, `not correct`),
+    behind a label or a question (`Correctness: no`, `Is it right? No.`), in a sentence (`The answer is incorrect.`), or
+    by a score (`Score: 0.9`).
     """
     if isinstance(output, Mapping):
-        why = next((str(output[name]) for name in ("reason", "why") if name in output), "")
+        found = {str(name).casefold(): value for name, value in output.items()}
+        why = next((str(found[name]) for name in ("reason", "why") if name in found), "")
         for name in ("score", "passed", "correct", "verdict"):
-            if name in output:
-                found = read_verdict(output[name])
-                return None if found is None else Verdict(found.score, why)
+            if name in found:
+                verdict = read_verdict(found[name])
+                return None if verdict is None else Verdict(verdict.score, why)
         return None
     if isinstance(output, bool | int | float):
         return Verdict(float(output)) if 0 <= output <= 1 else None
     if not isinstance(output, str):
         return None
-    label, colon, rest = output[:_READ].partition(":")
-    if colon and label.casefold().strip(_AROUND + " ") in _YES:  # `correct: false`
-        valued = read_verdict(rest.strip("*_` \n"))
-        if valued is not None:
-            return Verdict(valued.score, output[:200])
-    words = output[:_READ].casefold().split()
-    first = words[0].strip(_AROUND) if words else ""
-    word = first if first in _YES + _NO else choice_in(output[:_READ], dict.fromkeys((*_YES, *_NO), ""))
-    if word is not None:
-        return Verdict(float(word in _YES), output[:200])
-    try:
-        value = json_in(output[:_READ])
-    except NoReading:
+    said = parted(output)[1].strip()
+    text = said if len(said) <= 2 * _READ else f"{said[:_READ]}\n{said[-_READ:]}"
+    with suppress(NoReading):
+        value = json_in(text)
+        verdict = None if isinstance(value, str) else read_verdict(value)
+        if verdict is not None:
+            return verdict
+    words = unfenced(text).casefold()
+    scores = {float(score) for score in _score.findall(words)}
+    right = {score >= _PASSED for score in scores} | _said_right(words)
+    if len(right) != 1 or len(scores) > 1 or any(score > 1 for score in scores):
         return None
-    return None if isinstance(value, str) else read_verdict(value)
+    return Verdict(scores.pop() if scores else float(right.pop()), said[:200])
+
+
+def _said_right(text: str) -> set[bool]:
+    """Return whether the answer is right, for each time that a text says so."""
+    found, sentence = set[bool](), set[bool]()
+    asked, mark, labelled = "", "", set[bool]()
+    """The label or question before a clause, the mark behind it, and the verdict that a label itself may be."""
+    begin, conditional = 0, False
+    for end in [*_clause_end.finditer(text), None]:
+        stop, after, sign = (end.start(), end.end(), end[0]) if end else (len(text), len(text), ".")
+        clause, begin = _lead.sub("", text[begin:stop].strip(_AROUND + " \t“”‘’"), count=1), after
+        if clause:
+            conditional = conditional or _condition.match(clause) is not None
+            alone = None if _doubt.search(clause) else _alone.match(clause)
+            verdict = _answered(alone, asked, mark) if alone else set[bool]()
+            if not alone:
+                sentence |= labelled
+            if sign != "?" and not _doubt.search(clause):
+                sentence |= {_is_right(said) for said in _said_of_it.finditer(clause)}
+            asked, mark = (clause, sign) if sign in ":?" else ("", "")
+            labelled = verdict if sign == ":" else set()
+            sentence |= verdict if sign not in ":?" else set()
+        if sign in ".!?;\n":
+            found |= set() if conditional else sentence
+            sentence, conditional = set(), False
+    return found | labelled
+
+
+def _is_right(said: re.Match[str]) -> bool:
+    if said["word"]:
+        return (said["word"] in _YES) is not bool(said["negated"])
+    return bool(said["passes"])
+
+
+def _answered(alone: re.Match[str], asked: str, mark: str) -> set[bool]:
+    """Return the verdict of a clause behind a label or a question; empty if that asks for something else."""
+    right = (alone["word"] in _YES) is not bool(alone["not"])
+    if not asked or alone["word"] not in ("yes", "no", "true", "false"):
+        return {right}
+    if _asks_fault.search(asked):  # "Wrong: no" may repeat the label, or deny it
+        return {not right} if right or mark == "?" else {True, False}
+    return {right} if _asks.search(asked) else set()

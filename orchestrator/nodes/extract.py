@@ -45,7 +45,8 @@ _patterns = {
         (?: (?P<power>e[+−-]?\d+)(?!\w) | /(?P<under>\d++)(?![/\w]) )?
         (?P<more>                                                   # what makes another number of it
           (?-i:[kKM]|[bm]n)\b | [ ]?(?:hundred|thousand|million|billion|trillion|dozen)\b
-          | [ ]?\^ | [ ]?\*\*[ ]?\d | [⁰¹²³⁴⁵⁶⁷⁸⁹⁻] | (?-i:[nxyz])\b )?
+          | [ ]?\^[ ]?\{{?[−-]?\d* | [ ]?\*\*[ ]?\d+ | [⁰¹²³⁴⁵⁶⁷⁸⁹⁻] | (?-i:[nxyz])\b
+          | [ ]\d{{1,4}}/\d{{1,4}}(?![/\w]) | \}}\{{\d+ | :\d\d(?!\d) | [,_]\d+ )?   # 2 1/2, \frac{{1}}{{2}}, 3:30, 1,5
         """,
         re.IGNORECASE | re.VERBOSE,
     ),
@@ -78,6 +79,8 @@ _negative = re.compile(
 )
 """Signs and words that make the next number negative."""
 
+_in_word = re.compile(r"(?<=[^\W\d_][-–])\d|\d(?=(?:st|nd|rd|th)\b)", re.IGNORECASE)
+"""A number that is part of a word, such as GPT-4 or 2nd."""
 _line_below = re.compile(r"\n[\s*_:：]*\Z")
 _LONGEST_GAP = 40
 """Maximum number of characters between an announcement and an answer below it."""
@@ -174,6 +177,25 @@ def find_answer(text: str, form: AnswerForm, *, announced: bool = False) -> str 
         The answer in a normalized form; None if the text has none, or several.
     """
     return _only(_answers(text, form, announced=announced))
+
+
+def last_number(text: str) -> str | None:
+    """Read the number that a text announces as its answer, else its last number.
+
+    One that is part of a word, as in `2nd`, is its last number only if there is no other.
+
+    Args:
+        text: the text.
+
+    Returns:
+        The number in a normalized form, perhaps a fraction; None if there is none, or the last one has no single value.
+    """
+    announced = find_answer(text, "number", announced=True)
+    if announced is not None:
+        return announced
+    hits = [*_patterns["number"].finditer(text)]
+    whole = [hit for hit in hits if not _in_word.match(text, hit.start()) and not _in_word.match(text, hit.end() - 1)]
+    return (_value_of(text, (whole or hits)[-1]) or None) if hits else None
 
 
 def _answers(text: str, form: AnswerForm, *, announced: bool) -> set[str]:
@@ -282,14 +304,16 @@ def _values(text: str, start: int, end: int, form: AnswerForm) -> set[str]:
             continue
         summed = before is not None and hit.start() - before <= 24 and _operator.fullmatch(text, before, hit.start())
         before = hit.end()
-        negative = _negative.search(text[max(0, hit.start() - 16) : hit.start()]) is not None
-        found.add(_UNCERTAIN if hit["more"] else _number(hit, negative=negative))
+        found.add(_value_of(text, hit))
         found |= {_UNCERTAIN} if summed else set()
     return found
 
 
-def _number(hit: re.Match[str], *, negative: bool) -> str:
+def _value_of(text: str, hit: re.Match[str]) -> str:
     """Write a number in one form: without groups and trailing zeros; a small exponent is computed."""
+    if hit["more"]:
+        return _UNCERTAIN
+    negative = _negative.search(text[max(0, hit.start() - 16) : hit.start()]) is not None
     number = re.sub(r"[,'’\s]", "", hit["digits"])
     e, power = ("e", hit["power"][1:].replace("−", "-")) if hit["power"] else ("", "")
     if hit["under"]:

@@ -17,6 +17,7 @@ from typing import TypeAlias, get_args
 
 from orchestrator.cli.output import error_text
 from orchestrator.errors import AgentError, GraphError, ModelError, ToolError
+from orchestrator.evaluation.scorers import read_verdict
 from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
@@ -42,7 +43,7 @@ from orchestrator.models.text.code import CodeForm
 from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.choose_args import _given
-from orchestrator.nodes.extract import find_answer
+from orchestrator.nodes.extract import find_answer, last_number
 from orchestrator.nodes.plan import Form as PlanForm
 from orchestrator.nodes.plan import plan_in
 from orchestrator.nodes.planned_calls import arguments_of
@@ -148,6 +149,7 @@ def _answers(text: str) -> None:
     for form in ("text", "number", "choice", "yes_no"):
         find_answer(text, form)
         find_answer(text, form, announced=True)
+    last_number(text)
 
 
 def _inputs(text: str) -> None:
@@ -449,6 +451,12 @@ PARSERS: Mapping[str, Parser] = {
         _answers,
         ("orchestrator.nodes.extract:*",),
         ("The answer is ", "So the answer is 1. ", "1,000", "- ", "Mr. ", "yes ", '"'),
+        usual=200_000,
+    ),
+    "verdicts of judges": Parser(
+        read_verdict,
+        ("orchestrator.evaluation.scorers:*",),
+        (*_JSON, "yes", "no: ", "Is it right? ", "the answer is ", "the answer a b is not ", "so but ", "Score: 1\n"),
         usual=200_000,
     ),
     "commands in messages": Parser(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -9,7 +10,9 @@ import pytest
 
 from orchestrator.errors import GraphUnknown, InvalidValue
 from orchestrator.evaluation import Case, ExpectedCall, MadeCall, Row, Verdict
-from orchestrator.evaluation.scorers import last_number, read_verdict, scorer_of
+from orchestrator.evaluation.scorers import lacks, last_number, read_verdict, scorer_of
+from orchestrator.nodes.extract import find_answer
+from tests.texts.table import rows
 
 pytestmark = pytest.mark.anyio
 
@@ -37,11 +40,61 @@ async def test_answers(scorer: str, answer: object, expected: object, right: boo
     assert (await scorer_of(scorer).score(case(answer, expected))).passed is right
 
 
-def test_numbers_are_read_from_the_end_of_a_text() -> None:
-    assert last_number("$1,234.5!") == 1234.5
-    assert last_number(True) is None
-    assert last_number("9" * 5000 + " nothing") is None
-    assert last_number("1_000") is None
+# Numbers as models write them; written before the reader.
+NUMBERS: list[tuple[object, float | None]] = [
+    ("After 3 hours it is 28kg.", 28), ("28°C after 3 hours it's 30°C", 30), ("I bought 2, it costs 28€", 28),
+    ("$\\boxed{28}$", 28), ("The answer is $\\boxed{28}$.", 28), ("\\(28\\)", 28), ("\\$28", 28),
+    ("28 \\text{ km}", 28),
+    ("$28.00/month", 28), ("$1,234.5!", 1234.5), ("1 000", 1000), ("-$5", -5), ("$-5", -5), ("–28", -28), ("−28", -28),
+    ("20-8=12", 12), ("10-12", 12), ("28th", 28), ("28_", 28), ("28。", 28), ("२८", 28), ("1.5e3", 1500),
+    ("3/4", 0.75), ("50%", 50), ("**28**.", 28), ("4^2=16", 16), ("25 cm²", 25), ("25 m^2", 25), ("2x28→56", 56),
+    ("28 on the 2nd day", 28), ("28, says GPT-4", 28), ("GPT-4", 4), ("18 g of H2O", 18), ("3 of 28", 28), (28, 28),
+    ("The answer is 28.\n\nLet me know if you need 1 more thing.", 28), ("28\nAnswer: 30 (of 40)", 40),
+    ("3 and $28K", None), ("3 x 10^5", None), ("1.5 million", None), ("3 and 2 1/2", None), ("3, \\frac{1}{2}", None),
+    ("3 and 12:30", None), ("3 and 1.234,50", None), ("1_000", None), ("none", None), ("", None), (True, None),
+    ("9" * 5000 + " nothing", None), ("3 or 1e999", None), ("3 or 1/0", None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("answer", "number"), NUMBERS)
+def test_a_number_is_read_from_the_end_of_a_text(answer: object, number: float | None) -> None:
+    assert last_number(answer) == number
+
+
+@pytest.mark.parametrize("row", [row for row in rows("numbers") if row["find"] == "number"])
+def test_where_a_vote_has_a_number_the_scorer_has_the_same(row: dict[str, Any]) -> None:
+    for announced in (True, False):
+        voted = find_answer(row["text"], "number", announced=announced)
+        assert voted is None or last_number(row["text"]) == pytest.approx(float(Fraction(voted)))
+
+
+LACKING: list[tuple[str, dict[str, Any], str]] = [
+    ("contains", {"expected": ""}, "every answer contains it"),
+    ("contains", {"expected": ["Paris", " "]}, "every answer contains it"),
+    ("contains", {"expected": [None]}, "every answer contains it"),
+    *((name, {"expected": []}, "list of expected answers is empty") for name in ("exact", "contains", "number")),
+    *(("number", {"expected": one}, "has no number") for one in ("Paris", "", ["a", "b"], True, "1.5 million")),
+    ("order", {"calls": ()}, "expects no calls"),
+    ("arguments", {"calls": ()}, "expects no calls"),
+]
+
+
+@pytest.mark.parametrize(("scorer", "row", "words"), LACKING)
+def test_a_row_for_which_all_answers_are_right_or_none_lacks_something(
+    scorer: str, row: dict[str, Any], words: str
+) -> None:
+    assert words in lacks(scorer, Row("k", "q", **row))
+
+
+@pytest.mark.parametrize(
+    ("scorer", "row"),
+    [
+        ("exact", {"expected": ""}), ("json", {"expected": []}), ("json", {"expected": ""}), ("calls", {"calls": ()}),
+        ("number", {"expected": ["twenty-eight", "28"]}), ("number", {"expected": 28}), ("contains", {"expected": 0}),
+    ],
+)  # fmt: skip
+def test_a_row_with_right_and_wrong_answers_lacks_nothing(scorer: str, row: dict[str, Any]) -> None:
+    assert lacks(scorer, Row("k", "q", **row)) == ""
 
 
 async def test_the_way_to_an_answer() -> None:
@@ -76,15 +129,43 @@ async def test_functions_are_scorers_and_what_they_return_is_checked() -> None:
         scorer_of("exakt")
 
 
+# What judges write; written before the reader.
+RIGHT = (
+    "yes", "Yes.", "**Yes**", "Correct!", "Correct: it is the same.", "correct:" * 500, "Yes, it is correct.",
+    "Yes it is.", "Yes, there is no difference.", "True. The right year is given.", "Passed: yes", "Verdict: yes",
+    "Verdict:\n\n**CORRECT**", "Final verdict: correct", "Label: correct", "Correctness: yes", "Is it correct? Yes.",
+    "Is it wrong? No.", "The answer matches the expected one: yes", "It is not wrong.", "Not incorrect",
+    "The answer is correct.", "The answer of 28 is correct.", "I believe the answer is correct",
+    "So the answer is right, because both say 28.", "The expected answer is 5, so the answer is correct", "It passes.",
+    "The response is factually correct but the wording is wrong.", "I would say yes.", "<think>no? no.</think>yes",
+    f"<think>{'It is wrong. ' * 500}</think>Yes", f"{'The year agrees. ' * 500}\nVerdict: correct",
+)  # fmt: skip
+WRONG = (
+    "no", "**No**", "false", "Incorrect: the year is wrong.", "Incorrect. The correct answer is 28.",
+    "No, it is wrong.", "The answer is not correct.", "It is not right", "This isn't correct.", "not correct",
+    "It is not the right answer.", "correct: false", "**Correct:** no", "Wrong: yes", "Correctness: no", "right? no",
+    "Pass? fail", "Is it correct? No.", "Is it wrong? Yes.", "Status: incorrect", "I believe the answer is incorrect",
+    "The answer is wrong, 28 is correct", "It does not pass", "It fails.", "Verdict: not correct",
+    'correct: {"score": 0}', "But wrong.",
+)  # fmt: skip
+NEITHER = (
+    "yes and no", "No, it is right", "True that. But wrong.", "The answer is right. The answer is wrong.", "perhaps",
+    "Wrong: no", "Errors: yes", "Any errors? No.", "No errors.", "Is it correct?", "I cannot say", "Not quite right.",
+    "Nearly right", "Partially correct", "A right answer would be 5; this one is not.", "It is right or wrong.",
+    "That would be correct if the sum were 5, but it is 6.", "It is correct, if the year is left out.",
+    "If the year is left out, it is correct.", "The correct answer is 28.", "Score: 4", "Score: 0.9\nScore: 0.1",
+    "Score: 0.9\nIt is wrong.", "[" * 3000, "", 7, None, [1], {"text": "yes"}, {"verdict": "yes and no"},
+)  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("output", "score"),
     [
-        (True, 1), (0.25, 0.25), ("yes", 1), ("Incorrect: the year is wrong.", 0),
-        ('{"score": 0.5, "reason": "x"}', 0.5),
-        ({"passed": False, "reason": "x"}, 0), ({"verdict": "correct"}, 1), ("0.75", 0.75),
-        ("correct: false", 0), ("**Correct:** no", 0), ("Passed: yes", 1), ("Correct: it is the same.", 1),
-        ('correct: {"score": 0}', 0), ("Wrong: yes", 0), ("correct:" * 500, 1),
-        (7, None), ("perhaps", None), ({"text": "yes"}, None), ([1], None), (None, None), ("[" * 3000, None),
+        *((one, 1) for one in (*RIGHT, True, {"verdict": "correct"}, {"Correct": "yes"})),
+        *((one, 0) for one in (*WRONG, False, {"passed": False, "reason": "x"}, {"verdict": "not correct"})),
+        *((one, None) for one in NEITHER),
+        (0.25, 0.25), ("0.75", 0.75), ("Score: 0.9", 0.9), ("**Score:** 0.9/1\nThe answer is right.", 0.9),
+        ("Reason: fine.\nScore: 1", 1), ('{"score": 0.5, "reason": "x"}', 0.5),
     ],
 )  # fmt: skip
 def test_verdicts_of_judges(output: object, score: float | None) -> None:
