@@ -389,10 +389,10 @@ class _Names(dict[str, str | None]):
         super().__init__((name, name) for name in choices)
         self.keyed: dict[str, str | None] = {}
         for name in self:
-            self.keyed[_key(name)] = None if _key(name) in self.keyed else name
+            self.keyed[name_key(name)] = None if name_key(name) in self.keyed else name
 
     def __missing__(self, spelling: str) -> str | None:
-        return self.keyed.get(_key(spelling))
+        return self.keyed.get(name_key(spelling))
 
 
 def _core(words: str) -> tuple[str, str, str]:
@@ -402,7 +402,7 @@ def _core(words: str) -> tuple[str, str, str]:
         return words[: fences[0].start()], fences[0][2].strip(), words[fences[0].end() :]
     begin, end = words.find("{"), words.rfind("}") + 1
     for value in _values([words[begin:end]] if 0 <= begin < end else []):
-        if begin == 0 or any(_keys.fullmatch(_key(key)) for key in value):
+        if begin == 0 or any(_keys.fullmatch(name_key(key)) for key in value):
             return words[:begin], words[begin:end], words[end:]
     return "", words, ""
 
@@ -442,12 +442,13 @@ def _value_named(value: object, names: _Names) -> str | None:
         return _value_named(value[0], names)
     if not isinstance(value, dict):
         return names[str(value)] if isinstance(value, str) or type(value) is int else None
-    named = {_value_named(item, names) for key, item in value.items() if _keys.fullmatch(_key(key))} - {None}
+    named = {_value_named(item, names) for key, item in value.items() if _keys.fullmatch(name_key(key))} - {None}
     others = {names[item] for item in value.values() if isinstance(item, str)} - {None}
     return named.pop() if len(named) == 1 and others <= named else None
 
 
-def _key(name: str) -> str:
+def name_key(name: str) -> str:
+    """Return a name without regard to case, marks around it, and blanks in place of `_` or `-`."""
     return _separators.sub("_", name.strip(_AROUND).casefold())
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from statistics import fmean
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, Field, JsonValue, field_validator, model_validator
 
@@ -14,6 +15,7 @@ from orchestrator.graph.model import Node, Port
 from orchestrator.graph.outcome import DONE, Outcome
 from orchestrator.models.messages import Reply, user
 from orchestrator.models.messages import system as said
+from orchestrator.models.reading import name_key, unfenced
 from orchestrator.nodes.decide import listed
 from orchestrator.nodes.model_decision import Decision, closed, json_object, whole
 from orchestrator.nodes.templates import fill, filled_by
@@ -36,6 +38,17 @@ Rubric, each criterion from {lowest} (worst) to {highest} (best):
 {rubric}"""
 
 
+_line = re.compile(
+    r"""(?:^|[,;]) [ \t>*_`\#-]{0,9} (?:\d{1,2}[.)][ \t]{1,4}[*_`]{0,3})? (?:scores?[*_` ]{0,4}[:=][*_` \t]{0,4})?
+    (?P<name>[^:=,;\n]{1,80}) [:=] [*_` \t]{0,5}
+    (?P<score>-?\d{1,9}(?:\.\d{1,9})?(?:[ ]?(?:/|out[ ]of)[ ]?\d{1,9})?) (?![\w/]) [*_`]{0,3}""",
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
+"""A score in words: `correct: 5`, also behind `Scores:` or a comma."""
+_label = re.compile(r"^[ \t>*_`#-]{0,9}(?:feedback|scores?)[*_` ]{0,4}[:=][*_` \t]{0,4}", re.IGNORECASE | re.MULTILINE)
+_of_top = re.compile(r"\s{0,9}(-?\d{1,9}(?:\.\d{1,9})?) ?(?:/|out of) ?(\d{1,9})\s{0,9}", re.IGNORECASE)
+
+
 def _is_none(value: object) -> bool:
     return value is None
 
@@ -46,9 +59,9 @@ class Judge(Decision, Node, kind="judge"):
     `Judge(rubric={"correct": "every fact is right", "brief": "no word too many"}, threshold=4)` takes `accepted` if the
     mean is at least 4, else `rejected`. Without a threshold the outcome is `done`.
 
-    The model writes its feedback before its scores, so that they follow from it. A reply without a score for each
-    criterion fails the step; with a field for `corrections`, the node takes `again` instead, and an edge leads back to
-    it.
+    The model writes its feedback before its scores, so that they follow from it. A reply in lines such as `correct: 4`
+    is read, too, and `4/5` is 4 if 5 is the highest score. A reply without a score for each criterion fails the step;
+    with a field for `corrections`, the node takes `again` instead, and an edge leads back to it.
 
     Raises:
         AgentError: the reply cannot be used, and no retry is left.
@@ -142,13 +155,50 @@ class Judge(Decision, Node, kind="judge"):
         schema = closed(feedback={"type": "string"}, scores=closed(**dict.fromkeys(self.rubric, score)))
 
         def read(reply: Reply) -> Outcome[str]:
-            found = coerced(json_object(whole(reply, self.kind), self.kind), schema, schema)
+            found = coerced(self._read(whole(reply, self.kind)), schema, schema)
             wrong = faults(found, schema, schema)
             if wrong:
                 raise AgentError(f"{self.kind}: {'; '.join(wrong[:5])}")
             return self._judged(state, found["scores"], found["feedback"])
 
         return await self.decided(state, ctx, [said(self.system), user(prompt, data=facts)], schema, self.kind, read)
+
+    def _read(self, text: str) -> dict[str, Any]:
+        """Return the feedback and the scores in a reply, a JSON object or lines of `criterion: score`.
+
+        Raises:
+            AgentError: it is neither, or has two scores for a criterion.
+        """
+        try:
+            given = json_object(text, self.kind)
+        except AgentError:
+            words = unfenced(text)
+            pairs = [one.groups() for one in _line.finditer(words) if self._criterion(one["name"])]
+            if not pairs:
+                raise
+            rest = _line.sub(lambda one: "" if self._criterion(one["name"]) else one[0], words)
+            return {"feedback": _label.sub("", rest).strip(), "scores": self._named(pairs)}
+        named = {name_key(name): value for name, value in given.items()}
+        others = {name: value for name, value in given.items() if name_key(name) not in ("feedback", "scores")}
+        scores, others = (named["scores"], others) if "scores" in named else (others, {})
+        found = self._named(scores.items()) if isinstance(scores, Mapping) else scores
+        return {**others, "feedback": named.get("feedback", ""), "scores": found}
+
+    def _criterion(self, given: str) -> str | None:
+        """Return the criterion with a name, without regard to case if only one is alike; None if there is none."""
+        alike = [name for name in self.rubric if name_key(name) == name_key(given)]
+        return given if given in self.rubric else alike[0] if len(alike) == 1 else None
+
+    def _named(self, scores: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+        """Return scores by the names of the criteria; `4/5` as `4` if 5 is the highest score."""
+        found: dict[str, Any] = {}
+        for given, score in scores:
+            name = self._criterion(given) or given
+            of_top = _of_top.fullmatch(score) if isinstance(score, str) else None
+            value = of_top[1] if of_top and int(of_top[2]) == self.scale[1] else score
+            if found.setdefault(name, value) != value:
+                raise AgentError(f"{self.kind}: there are two scores for {name!r}")
+        return found
 
     def _judged(self, state: object, scores: dict[str, int], feedback: str) -> Outcome[str]:
         mean = round(fmean(scores.values()), 4)

@@ -44,6 +44,7 @@ from orchestrator.models.text.forms import CallScreen, Form, OfferedTool
 from orchestrator.models.text.protocol import FORMS
 from orchestrator.nodes.choose_args import _given
 from orchestrator.nodes.extract import find_answer, last_number
+from orchestrator.nodes.judge import Judge
 from orchestrator.nodes.plan import Form as PlanForm
 from orchestrator.nodes.plan import plan_in
 from orchestrator.nodes.planned_calls import arguments_of
@@ -457,6 +458,13 @@ PARSERS: Mapping[str, Parser] = {
         read_verdict,
         ("orchestrator.evaluation.scorers:*",),
         (*_JSON, "yes", "no: ", "Is it right? ", "the answer is ", "the answer a b is not ", "so but ", "Score: 1\n"),
+        usual=200_000,
+    ),
+    "judgements": Parser(
+        Judge(rubric={"correct": "it is right", "brief": "it is short"})._read,
+        ("orchestrator.nodes.judge:*",),
+        (*_JSON, "Feedback: ", "Scores: ", "correct: 5", ", brief = 4/5", "\n- ", "1. ", "4 out of 5"),
+        (AgentError,),
         usual=200_000,
     ),
     "commands in messages": Parser(

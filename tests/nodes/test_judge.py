@@ -56,15 +56,32 @@ async def test_a_threshold_decides(scores: tuple[int, int], outcome: str) -> Non
     assert (await run_of(judged(*scores), threshold=4))[0] == outcome
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        judged("4", 4.0), f"```json\n{judged(4, 4)}\n```", f"Here is my judgement:\n{judged(4, 4)}",
-        f"<think>It is {{fine}}.</think>{judged(4, 4)}",
-    ],
-)  # fmt: skip
-async def test_a_reply_as_models_write_it_is_read(reply: str) -> None:
-    assert (await run_of(reply))[1].values["scores"] == {"correct": 4, "brief": 4}
+# Replies of judges; written before the reader.
+READ: list[tuple[str, str]] = [
+    (judged("4", 4.0), "Say less."),
+    (f"```json\n{judged(4, 4)}\n```", "Say less."),
+    (f"Here is my judgement:\n{judged(4, 4)}", "Say less."),
+    (f"<think>It is {{fine}}.</think>{judged(4, 4)}", "Say less."),
+    (judged("4/5", "4 / 5"), "Say less."),
+    (judged("4 out of 5", "4.0/5"), "Say less."),
+    ('{"Feedback": "Say less.", "Scores": {"Correct": 4, "BRIEF": 4}}', "Say less."),
+    ('{"scores": {"correct": 4, "brief": 4}}', ""),
+    ('{"feedback": "Say less.", "correct": 4, "brief": "4/5"}', "Say less."),
+    ("Feedback: Say less.\nScores: correct: 4, brief: 4", "Say less."),
+    ("Feedback: Say less.\nScores:\n- correct: 4\n- brief: 4/5", "Say less."),
+    ("**Feedback:** Say less.\n\n**Scores:**\n1. **Correct:** 4/5\n2. **Brief**: **4**", "Say less."),
+    ("correct: 4\nbrief: 4", ""),
+    ("Correct: all of it.\nSay 2: less.\n\nCorrect = 4\nBrief = 4", "Correct: all of it.\nSay 2: less."),
+    ("```\nFeedback: Say less.\ncorrect: 4\nbrief: 4\n```", "Say less."),
+    ("correct: 4\nbrief: 4\ncorrect: 4", ""),
+]
+
+
+@pytest.mark.parametrize(("reply", "feedback"), READ)
+async def test_a_reply_as_models_write_it_is_read(reply: str, feedback: str) -> None:
+    _, run, _ = await run_of(reply)
+    assert run.values.get("scores") == {"correct": 4, "brief": 4}, run.error
+    assert run.values["feedback"] == feedback
 
 
 @pytest.mark.parametrize(
@@ -72,6 +89,13 @@ async def test_a_reply_as_models_write_it_is_read(reply: str) -> None:
     [
         (judged(7, 4), "at most 5"),
         (judged(4.5, 4), "whole number"),
+        (judged("4.5/5", 4), "whole number"),
+        (judged("4/10", 4), "whole number"),
+        ("correct: 4\nbrief: 4/4", "whole number"),
+        ("correct: 4\nbrief: 4\nCorrect: 5", "two scores for 'correct'"),
+        ('{"scores": {"correct": 4, "Correct": 5, "brief": 4}}', "two scores for 'correct'"),
+        ("correct: 4", "brief"),
+        ("Correct: 4.\nBrief: yes.", "brief"),
         ('{"feedback": "", "scores": {"correct": 4}}', "brief"),
         ("It is fine.", "JSON"),
         (Reply(text=judged(4, 4)[:-9], finish="length"), "cut off"),
@@ -98,6 +122,14 @@ async def test_a_reply_that_cannot_be_used_goes_back_or_fails(reply: Any, words:
 def test_a_judge_that_cannot_work_is_refused(fields: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         Judge(**{"rubric": RUBRIC, **fields})
+
+
+async def test_names_that_differ_only_in_case_are_told_apart() -> None:
+    rubric = {"Fact": "facts of the text", "fact": "facts of the world"}
+    graph = Graph(name="g", state=State, nodes={"judge": Judge(rubric=rubric)}, edges="START -> judge -> END")
+    for reply, status in (("Fact: 4\nfact: 2", "completed"), ("FACT: 4\nfact: 2", "failed")):
+        run = await graph.run({"question": "Why?", "answer": "Because."}, model=ScriptedModel([reply]))
+        assert run.status == status
 
 
 def test_the_order_of_the_rubric_is_kept_in_a_file(tmp_path: Any) -> None:
