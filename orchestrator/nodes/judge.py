@@ -173,7 +173,7 @@ class Judge(Decision, Node, kind="judge"):
             given = json_object(text, self.kind)
         except AgentError:
             words = unfenced(text)
-            pairs = [one.groups() for one in _line.finditer(words) if self._criterion(one["name"])]
+            pairs = [(one["name"], one["score"]) for one in _line.finditer(words) if self._criterion(one["name"])]
             if not pairs:
                 raise
             rest = _line.sub(lambda one: "" if self._criterion(one["name"]) else one[0], words)

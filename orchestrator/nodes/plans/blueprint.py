@@ -8,8 +8,8 @@
 
 `#E1` stands for the result of the call, its evidence; an input may use that of any other call, as long as no call needs
 itself. Models deviate from this format, so bullets, numbers, bold face, fences, one line for both, several calls for
-one plan, and colons for equal signs are accepted as well. A call without a plan counts; a plan without a call becomes
-part of the next one's.
+one plan, and colons or nothing for equal signs are accepted as well. A call without a plan counts; a plan without a
+call becomes part of the next one's.
 """
 
 from __future__ import annotations
@@ -64,19 +64,29 @@ _PLAN = (
     r"(?:\#?[ \t]*+plan[ \t]*+(?:step)?[ \t]*+\#?[ \t]*+[0-9]*+|step[ \t]*+\#?[ \t]*+[0-9]++)"
     r"[*_`]*+[ \t]*+[:：][*_`]*+"
 )
-_EVIDENCE = r"\#[ \t]?E[ \t]?(?P<{}>[0-9]++)[*_`]*+[ \t]*+(?::=|=>|->|→|[=:：])[*`]*+"
-_NAME = r"[^\W\d][\w.-]*+"
+NAME = r"[^\W\d][\w.-]*+"
+"""Name of a tool."""
+_EQUALS = r"[*_`]*+[ \t]*+(?::=|=>|->|<-|[→←=:：])[*`]*+"
+_EVIDENCE = rf"\#[ \t]?E[ \t]?(?P<{{}}>[0-9]++){_EQUALS}"
+_CALLED = rf"(?=[ \t]*+[*`]*+{NAME}[*`]*+[\[(])"
 
 _head = re.compile(
-    rf"{_BEGIN}(?:(?P<plan>{_PLAN})|{_EVIDENCE.format('first')})"
-    rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{_NAME}(?:[ ][\w.-]++){{0,4}}+[*`]*+[\[(])",
+    rf"{_BEGIN}(?:(?P<plan>{_PLAN})|{_EVIDENCE.format('first')}"
+    rf"|(?:\#[ \t]?E[ \t]?(?P<unequal>[0-9]++)[*_`]*+|E(?P<bare>[0-9]++){_EQUALS}){_CALLED})"
+    rf"|{_EVIDENCE.format('later')}(?=[ \t]*+[*`]*+{NAME}(?:[ ][\w.-]++){{0,4}}+[*`]*+[\[(])",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Start of a plan or a call: at the start of a line; a call with its brackets also within a line."""
+"""Start of a plan or a call: at the start of a line. A call with its brackets also as `E1 = a[b]` or `#E1 a[b]`, or, as
+`#E1 = a[b]`, within a line.
+"""
 _call = re.compile(
-    rf"[ \t]*+[*`]*+(?P<tool>{_NAME}(?:[*`]*+(?=[\[(])|(?:[ ]++[\w.-]++)*+[*`]*+[ \t]*+(?=\[)))(?P<open>[\[(])"
+    rf"[ \t]*+[*`]*+(?P<tool>{NAME}(?:[*`]*+(?=[\[(])|(?:[ ]++[\w.-]++)*+[*`]*+[ \t]*+(?=\[)))(?P<open>[\[(])"
 )
-_another = re.compile(rf"[ \t]*+(?:[+,;&|]|and\b|then\b)[ \t]*+{_NAME}\[", re.IGNORECASE)
+_another = re.compile(
+    rf"[ \t]*+[*`]*+(?:[+,;&|/][ \t]*+(?:(?:and|then|or)[ \t]++){{0,2}}|(?:(?:and|then|or)[ \t]++){{1,2}})"
+    rf"[*`]*+{NAME}[*`]*+[\[(]",
+    re.IGNORECASE,
+)
 _end = re.compile(r"<\s*+/?\s*+end[ _-]?of[ _-]?plan\s*+/?\s*+>", re.IGNORECASE)
 _fence = re.compile(r"^[ \t]*(?:```|~~~).*$", re.MULTILINE)
 _last_fence = re.compile(r"\n[ \t]*+(?:```|~~~)\s*+\Z")
@@ -98,12 +108,27 @@ def read_blueprint(text: str) -> list[PlannedCall]:
         PlanFault: the plan has no calls or far too many, one cannot be read, an id is duplicated, or an input uses an
             id that is not in the plan or that needs the call itself. The message lists all faults, up to a limit.
     """
+    text = up_to_end(text)
+    broken: dict[str, str] = {}
+    return checked(list(islice(calls_in(text, broken, head=_head, limit=_head), MOST_CALLS + 1)), broken)
+
+
+def up_to_end(text: str) -> str:
+    """Return a plan without the thoughts before it and what follows its end mark.
+
+    Raises:
+        PlanFault: it is too long.
+    """
     _, text = parted(text)
     end = _end.search(text)
     text = text if end is None else text[: end.start()]
     _bounded(len(text))
-    broken: dict[str, str] = {}
-    return _checked(list(islice(_calls(text, broken), MOST_CALLS + 1)), broken)
+    return text
+
+
+def is_blueprint(text: str) -> bool:
+    """Return True if a text has evidence such as `#E1 =`."""
+    return any(_number_of(head) is not None for head in _head.finditer(text))
 
 
 def read_items(items: Sequence[object]) -> list[PlannedCall]:
@@ -123,7 +148,7 @@ def read_items(items: Sequence[object]) -> list[PlannedCall]:
         except PlanFault as fault:
             broken[f"E{place}"] = str(fault)
     _bounded(sum(len(call.input) for call in found))
-    return _checked(found, broken)
+    return checked(found, broken)
 
 
 def _planned(item: object, name: str, *, own: bool) -> PlannedCall:
@@ -152,8 +177,12 @@ def _bounded(length: int) -> None:
         raise PlanFault(f"it has more than {LONGEST} characters: plan fewer calls, with shorter inputs")
 
 
-def _checked(planned: list[PlannedCall], broken: Mapping[str, str]) -> list[PlannedCall]:
+def checked(planned: list[PlannedCall], broken: Mapping[str, str]) -> list[PlannedCall]:
     """Return calls with their needs.
+
+    Args:
+        planned: the calls.
+        broken: id -> fault of each call that cannot be read.
 
     Raises:
         PlanFault: the plan cannot be carried out.
@@ -202,19 +231,34 @@ def _number(digits: str) -> str:
     return digits.lstrip("0") or "0"
 
 
-def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
+def _number_of(head: re.Match[str]) -> str | None:
+    """Return the number of a call; None for a plan."""
+    return None if head["plan"] else next(filter(None, head.groupdict().values()), None)
+
+
+def calls_in(
+    text: str, broken: dict[str, str], *, head: re.Pattern[str], limit: re.Pattern[str]
+) -> Iterator[PlannedCall]:
+    """Yield the calls of a plan.
+
+    Args:
+        text: the plan.
+        broken: gets the fault of each call that cannot be read, by its id.
+        head: the start of a plan (the group `plan`) or of a call (any other group, its number).
+        limit: the start of what cannot be part of the input before it.
+    """
     thoughts: list[str] = []
-    head = _head.search(text)
-    while head is not None:
-        number, after = head["first"] or head["later"], head.end()
+    found = head.search(text)
+    while found is not None:
+        number, after = _number_of(found), found.end()
         if number is None:
-            head = _head.search(text, after)
-            words = " ".join(_fence.sub("", text[after : head.start() if head is not None else len(text)]).split())
+            found = head.search(text, after)
+            words = " ".join(_fence.sub("", text[after : found.start() if found is not None else len(text)]).split())
             thoughts += [words] if words else []
             continue
         name = f"E{_number(number)}"
         try:
-            tool, given, after = _read_call(text, after)
+            tool, given, after = _read_call(text, after, limit)
         except PlanFault as fault:
             broken[name] = str(fault)
             newline = text.find("\n", after)
@@ -223,12 +267,12 @@ def _calls(text: str, broken: dict[str, str]) -> Iterator[PlannedCall]:
             thought = " ".join(thoughts).strip("*_` ")
             yield PlannedCall(id=name, needs=needs_of(given), thought=thought, tool=tool, input=given)
         thoughts = []
-        head = _head.search(text, after)
+        found = head.search(text, after)
 
 
-def _read_call(text: str, start: int) -> tuple[str, str, int]:
+def _read_call(text: str, start: int, limit: re.Pattern[str]) -> tuple[str, str, int]:
     """Return the tool, the input, and the end position of a call."""
-    following = _head.search(text, start)
+    following = limit.search(text, start)
     stop = following.start() if following is not None else len(text)
     closing = _last_fence.search(text, start, stop)
     stop = stop if closing is None else closing.start()
