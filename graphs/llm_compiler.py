@@ -8,6 +8,7 @@ START -> plan -> read -> fill (each of the tasks) -> confirm -> execute -> recor
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection
 from typing import Annotated, Literal
@@ -86,9 +87,10 @@ def gather(state: LlmCompilerState) -> Outcome[Literal["done", "ended"]]:
 def decide(state: LlmCompilerState) -> Outcome[Literal["finished", "replan"]]:
     """Read the joiner's reply."""
     action, words, thought = verdict_in(state.verdict)
-    if action == "replan":
-        return Outcome("replan", {"reason": words or thought or "the results are not enough", "answer": thought})
-    return Outcome("finished", {"answer": words or thought})
+    if action == "finish":
+        return Outcome("finished", {"answer": words or thought})
+    said = words or thought if action else f"its action cannot be read: {state.verdict[:200]!r}"
+    return Outcome("replan", {"reason": said or "the results are not enough", "answer": thought})
 
 
 @node(effect="pure")
@@ -100,34 +102,87 @@ def learn(state: LlmCompilerState) -> Update:
 
 
 _THOUGHTS = re.compile(r"^.{0,100000}</think(?:ing)?>", re.DOTALL)
-_action = re.compile(
-    r"^[ \t>*_`-]{0,8}(?:action[ \t*_]{0,4}:[ \t*_]{0,4})?(?P<name>finish|re-?plan)[*_]{0,2}[ \t]{0,4}"
-    r"(?P<mark>[(\[:]|$)",
-    re.IGNORECASE | re.MULTILINE,
+_fence = re.compile(r"```(?:json\b)?")
+_MARKS = r"[ \t>*_`-]{0,8}(?:[0-9]{1,2}[.)][ \t*_`]{1,8})?"
+_NAME = r"[\"'“*_`]{0,3}(?P<name>finish|re-?plan)\b[\"'”*_`]{0,3}[ \t]{0,4}"
+_MARK = r"(?P<mark>[(\[:]|[-–—](?=\s)|[.!]?[\"'”*_`]{0,3}[ \t]{0,4}$)"
+_LABEL = r"action[*_]{0,2}[ \t]{0,4}:"
+_action = re.compile(rf"^{_MARKS}(?:{_LABEL}[\s*_]{{0,8}})?{_NAME}{_MARK}", re.IGNORECASE | re.MULTILINE)
+"""An action at the start of a line."""
+_later = re.compile(
+    rf"\b{_LABEL}[ \t]{{0,4}}{_NAME}{_MARK}|(?<!\w)(?P<bare>finish(?=[(\[])|re-?plan\b){_MARK.replace('mark', 'sign')}",
+    re.IGNORECASE,
 )
-_thought = re.compile(r"^[ \t>*_]{0,8}thought[*_]{0,2}[ \t]{0,4}:[*_ \t]{0,4}", re.IGNORECASE | re.MULTILINE)
+"""An action within the last line: with its label, its brackets, or the word Replan at the end."""
+_named = re.compile(rf"(?:^{_MARKS}|\b){_LABEL}|\bre-?plan\b", re.IGNORECASE | re.MULTILINE)
+"""Words that name an action."""
+_unsure = re.compile(
+    r"\b(?:no|not|never|without|cannot|if|unless|whether|could|may|might|or)\b|n['’]t\b", re.IGNORECASE
+)
+_clause = re.compile(r"[.!?;:,]\s")
+_thought = re.compile(rf"^{_MARKS}thought[*_]{{0,2}}[ \t]{{0,4}}:[*_ \t]{{0,4}}", re.IGNORECASE | re.MULTILINE)
 _answer = re.compile(
     r"^[ \t>*_]{0,8}(?:final[ \t])?answer[*_]{0,2}[ \t]{0,4}:[*_ \t]{0,4}", re.IGNORECASE | re.MULTILINE
 )
+_WORDS = ("answer", "final answer", "input", "argument", "args", "arguments", "reason", "feedback")
+"""Keys of an object with the words of an action."""
 
 
 def verdict_in(reply: str) -> tuple[str, str, str]:
-    """Return the action of a joiner's reply, `finish` or `replan`, its words, and the thought before it.
+    """Return the action of a joiner's reply, its words, and the thought before it.
 
-    A reply without an action is an answer.
+    The action is `finish` or `replan`, at the start of a line, within the last line, or in a JSON object; empty if an
+    action is named that cannot be read. A reply without an action is an answer.
     """
-    text = _THOUGHTS.sub("", reply).replace("```", "").strip()
-    found = _action.search(text)
-    if found is None:
+    text = _fence.sub("", _THOUGHTS.sub("", reply)).partition("<END_OF_")[0].strip()
+    if text.startswith("{"):
+        text = _in_lines(text)
+    begin, end, name, mark = _found(text)
+    if not name:
         said = _answer.search(text)
+        if said is None and _named.search(text, text.rfind("\n") + 1):
+            return "", "", _bare_thought(text)
         return "finish", text[said.end() :].strip() if said else _bare_thought(text), ""
-    rest = text[found.end() :].partition("<END_OF_")[0].strip().rstrip("`*").strip()
-    if found["mark"] in ("(", "["):
-        rest = _inside(rest, found["mark"], ")" if found["mark"] == "(" else "]")
+    rest = text[end:].strip().rstrip("`*").strip()
+    if mark in ("(", "["):
+        rest = _inside(rest, mark, ")" if mark == "(" else "]")
     if len(rest) > 1 and rest[0] in "\"'" and rest[-1] == rest[0]:
         rest = rest[1:-1]
-    action = "finish" if found["name"].lower() == "finish" else "replan"
-    return action, rest.strip(), _bare_thought(text[: found.start()])
+    return "finish" if name == "finish" else "replan", rest.strip(), _bare_thought(text[:begin])
+
+
+def _found(text: str) -> tuple[int, int, str, str]:
+    """Return the start and the end of an action, its name and the mark after it; the name is empty if there is none."""
+    found = _action.search(text)
+    if found is not None:
+        return found.start(), found.end(), found["name"].lower(), found["mark"]
+    line = text.rfind("\n") + 1
+    hits = [*_later.finditer(text, line)]
+    if not hits or len({(hit["name"] or hit["bare"]).lower() for hit in hits}) > 1:
+        return 0, 0, "", ""
+    last = hits[-1]
+    if last["name"]:
+        return last.start(), last.end(), last["name"].lower(), last["mark"]
+    clause = max((end.end() for end in _clause.finditer(text, line, last.start())), default=line)
+    if _unsure.search(text, clause, last.start()):
+        return 0, 0, "", ""
+    alone = clause == last.start() or last["sign"][:1] in ("(", "[", ":")
+    return last.start() if alone else len(text), last.end(), last["bare"].lower(), last["sign"]
+
+
+def _in_lines(text: str) -> str:
+    """Return a reply in JSON as the lines that were asked for; as it is if it is not a thought and an action."""
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    values = {name.casefold().replace("_", " "): value for name, value in given.items()}
+    found = {name: one if isinstance(one, str) else json.dumps(one) for name, one in values.items()}
+    words = next((found[name] for name in _WORDS if name in found), None)
+    if "action" not in found:
+        return text if words is None else f"Answer: {words}"
+    thought = f"Thought: {found['thought']}\n" if found.get("thought") else ""
+    return f"{thought}Action: {found['action']}" + ("" if words is None else f": {words}")
 
 
 def _inside(text: str, opening: str, closing: str) -> str:

@@ -60,6 +60,24 @@ FINISHED: list[tuple[str, str]] = [
     ("Action: Finish(430)\nAction: Replan(look again)", "430"),
     ("Action: Finish(430) because the difference (720 - 290) is 430.", "430"),
     ("Action: Finish(430 (in thousands)", "430 (in thousands"),
+    ("Thought: I know it. Action: Finish(430)", "430"),
+    ("1. Thought: I know it.\n2. Action: Finish(430)", "430"),
+    ("Thought: I know it.\nAction:\nFinish(430)", "430"),
+    ("Action: `Finish(430)`", "430"),
+    ('Action: "Finish(430)"', "430"),
+    ("Action: **Finish(430)**", "430"),
+    ("**Action: Finish(430)**", "430"),
+    ("Thought: I will Finish(430).", "430"),
+    ("Thought: There is no need to replan.\nAction: Finish(430)", "430"),
+    ("Thought: It lacks a year. Replan(x) is possible.\nAction: Finish(430)", "430"),
+    ("Action: Finish(I would replan: look again)", "I would replan: look again"),
+    ('{"thought": "ok", "action": "Finish", "answer": "430"}', "430"),
+    ('```json\n{"action": "Finish", "input": 430}\n```', "430"),
+    ('{"thought": "ok", "action": "Finish(430)"}', "430"),
+    ('{"Thought": "430", "Action": "Finish"}', "430"),
+    ('{"answer": "430"}', "430"),
+    ('{"more": 430}', '{"more": 430}'),
+    ("The race will finish (as planned) at noon.", "The race will finish (as planned) at noon."),
 ]
 AGAIN: list[tuple[str, str]] = [
     ("Thought: Bergen is missing.\nAction: Replan(look up Bergen)", "look up Bergen"),
@@ -69,6 +87,29 @@ AGAIN: list[tuple[str, str]] = [
     ("**Action**: Replan[look up Bergen]", "look up Bergen"),
     ("Replan(look up Bergen)", "look up Bergen"),
     ("Thought: more.\nAction: Re-plan(look up Bergen)", "look up Bergen"),
+    ("Thought: not enough. Action: Replan(look up Bergen)", "look up Bergen"),
+    ("1. Thought: Bergen is missing.\n2. Action: Replan(look up Bergen)", "look up Bergen"),
+    ("Action: `Replan(look up Bergen)`", "look up Bergen"),
+    ("Action: Replan - look up Bergen", "look up Bergen"),
+    ("Action: Replan.", "the results are not enough"),
+    ('Thought: Bergen is missing.\nAction: "Replan"', "Bergen is missing."),
+    ("Thought: Bergen is missing. Replan", "Bergen is missing."),
+    ("Thought: I need to Replan: look up Bergen.", "look up Bergen."),
+    ("Bergen is missing, so we need to replan.", "Bergen is missing, so we need to replan."),
+    ('{"action": "Replan"}', "the results are not enough"),
+    ('{"thought": "Bergen is missing.", "action": "Replan"}', "Bergen is missing."),
+    ('{"action": "Replan", "reason": "look up Bergen"}', "look up Bergen"),
+    ('{"action": "Replan(look up Bergen)"}', "look up Bergen"),
+    ("<think>Finish(0)?</think>Action: Replan(look up Bergen)", "look up Bergen"),
+]
+UNREAD = [
+    "Action: Search(Bergen)",
+    "Thought: Bergen is missing.\nAction:",
+    "There is no need to replan.",
+    "I can Finish(430) or Replan(look up Bergen)",
+    "We could replan the search for Bergen.",
+    '{"action": "search", "input": "Bergen"}',
+    '{"action": {"name": "Bergen"}}',
 ]
 
 
@@ -85,6 +126,20 @@ async def test_a_joiner_plans_again(reply: str, reason: str) -> None:
     told = model.requests[2].messages[-1].content
     assert "$1 = search(Oslo) -> 720" in told
     assert told.rstrip().endswith(f"Why: {reason}")
+
+
+@pytest.mark.parametrize("reply", UNREAD)
+async def test_a_joiner_whose_action_cannot_be_read_does_not_answer(reply: str) -> None:
+    run, model = await run_of({"plan": [PLAN, PLAN], "join": [reply, "Action: Finish(430)"]})
+    assert (run.status, run.output) == ("completed", "430"), run.error
+    assert f"Why: its action cannot be read: {reply!r}" in model.requests[2].messages[-1].content
+
+
+async def test_a_plan_that_loses_a_call_goes_back_to_the_planner() -> None:
+    plans = ["1. search(Oslo)\n2. Look up Bergen.\n3. join()", PLAN]
+    run, model = await run_of({"plan": plans, "join": ["Action: Finish(430)"]}, constrain="never")
+    assert (run.status, run.output, len(run.values["steps"])) == ("completed", "430", 3), run.error
+    assert "#E2 is not a call" in model.requests[1].messages[-1].content
 
 
 async def test_the_joiner_sees_each_call_with_its_result() -> None:
