@@ -22,16 +22,17 @@ from orchestrator.graph.edges import parse_edges
 from orchestrator.graph.text.source import read_json, read_yaml
 from orchestrator.graph.text.types import parse_type
 from orchestrator.kernel.requests import Requests
+from orchestrator.models import anthropic, responses
 from orchestrator.models.base import ModelRequest
 from orchestrator.models.base import _in_words as number_in_words
 from orchestrator.models.chat import Assembly, EventDecoder, parsed, reply_of, reply_to, unfinished
 from orchestrator.models.chat.ends import end_of
 from orchestrator.models.chat.reply import read_arguments
-from orchestrator.models.chat.request import wire_names
+from orchestrator.models.chat.request import wire_names, with_fit_ids
 from orchestrator.models.http_errors import quoted
 from orchestrator.models.http_errors import words_of as words_of_error
 from orchestrator.models.logprobs import TokenLogprob, probability
-from orchestrator.models.messages import Image, Reply, user
+from orchestrator.models.messages import Image, Reply, ToolCall, tool_result, user
 from orchestrator.models.offline import OfflineModel
 from orchestrator.models.offline.arithmetic import NoArithmetic, number_in, read
 from orchestrator.models.offline.planning import _words
@@ -55,6 +56,7 @@ from orchestrator.nodes.plans.tasks import read_tasks
 from orchestrator.nodes.respond import answer_in, thought_in
 from orchestrator.nodes.route import GuardFault, read_guard
 from orchestrator.nodes.think import _before_made_up
+from orchestrator.protocols.conversation import _LAST_WORD
 from orchestrator.redaction import redact, redacted
 from orchestrator.render.html.page import embedded
 from orchestrator.render.html.step_data import CallData, Tracebacks, clean
@@ -247,6 +249,15 @@ def _answer_of_a_server(text: str) -> None:
     with suppress(ModelError):
         reply_to("data: " + text, "m")
     reply_of(text, "m")
+
+
+def _ids(text: str) -> None:
+    for fit in (anthropic._IDS, responses._IDS):
+        with_fit_ids([tool_result(ToolCall(id=text, name="a", arguments={}), "b")], fit)
+
+
+def _streamed(text: str) -> None:
+    _LAST_WORD.search(text)
 
 
 def _letters(text: str) -> None:
@@ -578,6 +589,9 @@ PARSERS: Mapping[str, Parser] = {
     ),
     "arithmetic": Parser(read, (), ("1+", "(", "**", "-", "1,000"), (NoArithmetic,)),
     "server-sent events": Parser(_events, (), ("data: ", "\n\n", "\r", "data: {}\n\n", ":", "\ufeff", *_JSON)),
+    "streamed words": Parser(
+        _streamed, ("orchestrator.protocols.conversation:_LAST_WORD",), ("a word ", "sk-", "\u00e9")
+    ),
     "pieces of a stream": Parser(_deltas, ("orchestrator.models.chat.stream:*",), _JSON, usual=200_000),
     "small pieces of a call": Parser(_small_pieces, (), (",{}", "}", '"}', "{}", '"\\}', "{", "]}"), largest=40_000),
     "answers of model servers": Parser(
@@ -590,6 +604,9 @@ PARSERS: Mapping[str, Parser] = {
         ),
         ("<html>", "<script>", "<!--", "context 1", '{"name": "search", "arguments": {}}', *_JSON),
         (ModelError,),
+    ),
+    "ids of calls": Parser(
+        _ids, ("orchestrator.models.anthropic:_IDS", "orchestrator.models.responses:_IDS"), ("call_", "\n", "a.b", "|")
     ),
     "model names": Parser(lambda text: profile_of(text, text), ("orchestrator.models.profile:*",), ("o1", "http://")),
     "lines of MCP servers": Parser(
