@@ -375,7 +375,8 @@ class Conversation(Fold):
         if isinstance(thought, str) and thought:
             self._grow(self._reasoning(message), thought)
         if isinstance(text, str) and text:
-            if not message.text and _reasoning_id(key) in self.messages:
+            if not message.raw and _reasoning_id(key) in self.messages:
+                self._grow(self._reasoning(message), "", ends=True)
                 self._parts.append(TextEnded(_reasoning_id(key), reasoning=True))
             self._grow(message, text)
 
@@ -392,11 +393,17 @@ class Conversation(Fold):
                 self.messages[key] = one
         return self.messages[name]
 
-    def _grow(self, message: Message, text: str) -> None:
-        """Show a piece, without a word at its end that may go on: a key in it is seen once the word is whole."""
+    def _grow(self, message: Message, text: str, *, ends: bool = False) -> None:
+        """Show a piece, without a word at its end that may go on: a key in it is seen once the word is whole.
+
+        Args:
+            message: the message.
+            text: the piece.
+            ends: whether no further one follows, so that the last word is shown, too.
+        """
         message.raw += text
         held = message.held + text
-        word = _LAST_WORD.search(held)
+        word = None if ends else _LAST_WORD.search(held)
         cut = len(held) if word is None or len(word[0]) > _LONGEST_WORD else word.start()
         before, line = redact(message.line), message.line + held[:cut]
         shown, message.held = redact(line), held[cut:]
