@@ -50,6 +50,7 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option of the storms."""
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
+    parser.addoption("--costly", action="store_true", help="the tests that are left out otherwise, in small sizes")
     parser.addoption("--full", action="store_true", help="full sizes, more examples, every row on both event loops")
 
 
@@ -106,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("patient")
     for mark, words in {
         **APART,
-        FULL_ONLY: "takes long: runs with --full, or if it is asked for by its file or name",
+        FULL_ONLY: "takes long: runs with --costly or --full, or if it is asked for by its file or name",
         TIMED: "a storm that holds how late something is: `.ci/storm` runs it when nothing else runs",
     }.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
@@ -281,11 +282,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "aimock" in getattr(item, "fixturenames", ()):
             item.add_marker("peer")
+    if config.option.lf:  # those that failed before, whatever selected them
+        return
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     apart |= _in_turn(items)
     if not config.option.full and not _named(config):
-        apart |= _costly(items) | _on_others(items)
+        if not wanted:  # of what is asked for by its mark no test is left out, only rows of tables
+            costly = _costly(items)
+            apart |= {*items} - costly if config.option.costly else costly
+        apart |= _on_others(items)
         apart |= _rows_of_products([item for item in items if item not in apart])
     if apart:
         config.hook.pytest_deselected(items=[*apart])

@@ -15,7 +15,7 @@ import yaml
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / ".ci" / "run"
-ASKED_FOR = {"release"}
+ASKED_FOR = {"full", "release"}
 """Parts that run only if they are named."""
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
