@@ -117,12 +117,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """More workers than there are processors: many a test waits for a process or for time to pass, in full most do.
+    """More workers than there are processors: tests wait for processes and for time to pass, long ones most of all.
 
     Each worker costs what it takes to collect all tests, so there is only one more where the tests are short.
     """
     processors = os.cpu_count() or 1
-    return 2 * processors if config.option.full else processors + 1
+    long = config.option.full or config.option.costly or config.option.markexpr
+    return 2 * processors if long else processors + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,12 @@ class Quiet(SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, where every warning is an error: of links, of docstrings, and of lists that became paragraphs."""
+    """The site, where every warning is an error: of links, of docstrings, and of lists that became paragraphs.
+
+    `BUILT_SITE` names one that was built before.
+    """
+    if "BUILT_SITE" in os.environ:
+        return Path(os.environ["BUILT_SITE"])
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
