@@ -49,6 +49,7 @@ from orchestrator.strategies import (
 from orchestrator.tools import tools_from_ref
 from tests.support.ports import free_port
 from tests.support.real_model import PACKAGES, ROOT, RealModel, environment, running
+from tests.support.sizes import sized
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(3600)]
 
@@ -123,7 +124,7 @@ def test_every_strategy_that_ships_is_here() -> None:
 @once
 @pytest.mark.parametrize(("strategy", "way"), [*zip(STRATEGIES, itertools.cycle(WAYS), strict=False)])
 async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: str, way: str) -> None:
-    assert set(await ends(real_model, strategy, way, QUESTIONS[:2])) <= GOOD
+    assert set(await ends(real_model, strategy, way, QUESTIONS[: sized(1, 2)])) <= GOOD
 
 
 @storm
