@@ -338,12 +338,17 @@ def _texts(value: Any) -> Iterator[str]:
             ahead += [one.content, *one.tool_calls]
         elif isinstance(one, ToolCall):
             ahead += [one.name, one.raw, one.arguments]
-        elif isinstance(one, BaseModel):
-            ahead.append(one.model_dump(mode="json"))
         elif isinstance(one, Mapping):
             ahead += [*one, *one.values()]
         elif isinstance(one, list | tuple | set | frozenset):
             ahead += one
+        elif not isinstance(one, int | float | None):
+            ahead.append(_as_stored(one))
+
+
+def _as_stored(value: Any) -> Any:
+    """Return a value of any other class, such as a model, a dataclass, an address or bytes, as the JSON that it is."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else plain({_VALUE: value})[_VALUE]
 
 
 def _size(value: Any) -> int:
@@ -402,15 +407,15 @@ def _changed(value: Any, rule: Rule) -> Any:
     if isinstance(value, ToolCall):
         renamed = value.model_copy(update={"name": _changed_text(value.name, rule)})
         return _with_arguments(renamed, _changed(value.raw if value.arguments is None else value.arguments, rule))
-    if isinstance(value, BaseModel):
-        return type(value).model_validate(_changed(value.model_dump(mode="json"), rule))
     if isinstance(value, Mapping):
         if _matches(list(value), rule):
             return rule.replacement
         return {name: _changed(inner, rule) for name, inner in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_changed(inner, rule) for inner in value]
-    return value
+    if isinstance(value, int | float | None) or not _matches(value, rule):
+        return value
+    return _changed(_as_stored(value), rule)  # which the field reads back
 
 
 def _changed_text(text: str, rule: Rule) -> str:

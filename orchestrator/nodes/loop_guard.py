@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field
@@ -10,20 +11,24 @@ from pydantic import BaseModel, Field
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.graph.reducers import append
-from orchestrator.json import canonical, digest
+from orchestrator.json import canonical
 from orchestrator.models.messages import Message, is_summary
 from orchestrator.tools.result import as_text
+
+_Said = tuple[str | None, ...]
+"""A call, as tool, arguments and result, or a text alone."""
 
 
 class LoopGuard(Node, kind="loop_guard"):
     """Take `loop` when a model made the same call, or gave the same reply, several times; else `done`.
 
     Calls are the same if tool, arguments and result are, in any order: a model that polls something
-    until it changes repeats nothing. `results=False` compares tool and arguments alone. Replies without calls are the
-    same if their texts are, white space aside. What counts is the part of the conversation after the last question, and
-    of that the last `within` messages of the model, so loops of several steps (a, b, a, b) are noticed, too.
+    until it changes repeats nothing. A call that was not made yet counts as if it gave the same result as the last
+    time. `results=False` compares tool and arguments alone. Replies without calls are the same if their texts are,
+    white space aside. What counts is the part of the conversation after the last question, and of that the last
+    `within` messages of the model, so loops of several steps (a, b, a, b) are noticed, too.
 
-    Place it after the node that writes the results, or after the reply. It asks no model.
+    Place it after the node that writes the results, or after the reply, before its calls are made. It asks no model.
     """
 
     look = "code"
@@ -59,11 +64,11 @@ class LoopGuard(Node, kind="loop_guard"):
 
     async def run(self, state: object, ctx: object) -> Outcome[Literal["loop", "done"]]:
         talk: Sequence[Message] = getattr(state, self.messages)
-        said = list(self._said(talk))[: self.within]
-        again = any(sum(one in other for other in said) >= self.most for one in (said[0] if said else ()))
+        last, *earlier = [*islice(self._said(talk), self.within)] or [frozenset[_Said]()]
+        again = any(1 + sum(_again(one, earlier) in other for other in earlier) >= self.most for one in last)
         return Outcome("loop" if again else "done")
 
-    def _said(self, talk: Sequence[Message]) -> Iterator[frozenset[str]]:
+    def _said(self, talk: Sequence[Message]) -> Iterator[frozenset[_Said]]:
         """Yield what each message of the model says, the last message first: its calls, else its text."""
         results: dict[str | None, str] = {}
         for message in reversed(talk):
@@ -77,4 +82,11 @@ class LoopGuard(Node, kind="loop_guard"):
                     for call in message.tool_calls
                 ]
                 kept = [call if self.results else call[:2] for call in calls]
-                yield frozenset(map(digest, kept)) or frozenset({digest(" ".join(as_text(message.content).split()))})
+                yield frozenset(kept) or frozenset([(" ".join(as_text(message.content).split()),)])
+
+
+def _again(one: _Said, earlier: Sequence[frozenset[_Said]]) -> _Said:
+    """Return a call that has no result yet as one with the result that it had the last time."""
+    if one[-1] is not None:
+        return one
+    return next((call for calls in earlier for call in calls if call[:2] == one[:2]), one)

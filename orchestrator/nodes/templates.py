@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Any
 
 from pydantic import AfterValidator, TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError
 
 _formatter = Formatter()
 
@@ -71,5 +72,13 @@ _anything: TypeAdapter[Any] = TypeAdapter(Any)
 
 def plain(values: Mapping[str, object]) -> dict[str, Any]:
     """Return the values as plain JSON."""
-    found: dict[str, object] = _anything.dump_python(dict(values), mode="json")
+    found: dict[str, object] = _anything.dump_python(dict(values), mode="json", fallback=_of_its_class)
     return found
+
+
+def _of_its_class(value: object) -> object:
+    """Return a value that only its class, or its field, can write as JSON; as text if its class cannot."""
+    try:
+        return TypeAdapter(type(value)).dump_python(value, mode="json")
+    except PydanticSchemaGenerationError:
+        return str(value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import AnyUrl, BaseModel, Field, JsonValue, ValidationError, create_model
 
 from orchestrator import Executor, Graph, Message, OfflineModel, Run, ToolCall, append
 from orchestrator.errors import GraphError
@@ -124,6 +127,46 @@ async def test_texts_at_any_depth_are_found_and_changed() -> None:
     assert (await passed(guard, {"data": data}))[1].values["data"] == {
         "a": ["b", {"c": "key ***"}], "n": 1, "none": None,
     }  # fmt: skip
+
+
+@dataclass
+class Letter:
+    """A value that is no pydantic model."""
+
+    text: str
+
+
+class Mail(BaseModel):
+    """A value whose names in data are others."""
+
+    sender: str = Field(default="", alias="from")
+    text: str
+
+
+@pytest.mark.parametrize(
+    ("type_", "given", "changed"),
+    [
+        (Letter, {"text": "key 123456"}, {"text": "key ***"}),
+        (list[Letter], [{"text": "key 123456"}], [{"text": "key ***"}]),
+        (Mail, {"from": "ann", "text": "key 123456"}, {"sender": "ann", "text": "key ***"}),
+        (AnyUrl, "http://here/123456", "http://here/***"),
+        (deque[str], ["key 123456"], ["key ***"]),
+        (PurePosixPath, "a/123456", "a/***"),
+        (bytes, b"key 123456", "key ***"),
+        (tuple[str, ...], ["key 123456"], ["key ***"]),
+    ],
+)
+async def test_texts_in_values_of_any_class_are_found_and_changed(type_: Any, given: Any, changed: Any) -> None:
+    state = create_model("Any", given=(type_, ...))
+    for then in ("stop", "change"):
+        guard = Guard(value="given", rules=(rule(patterns=[r"\d{6}"], then=then, replacement="***"),))
+        edges = "START -> guard\nguard -> END : passed" + "\nguard -> END : stopped" * (then == "stop")
+        graph = Graph(name="g", state=state, input="given", nodes={"guard": guard}, edges=edges)
+        async with Executor() as executor:
+            run = await executor.start(graph, given)
+            assert run.status == "completed", run.error
+            assert (await executor.history(run.run_id))[-1].outcome == ("stopped" if then == "stop" else "passed")
+    assert run.values["given"] == changed
 
 
 async def test_the_result_of_a_tool_is_changed_with_its_facts() -> None:

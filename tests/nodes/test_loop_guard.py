@@ -45,6 +45,9 @@ async def outcome(talk: list[Message], **fields: object) -> str:
         (ASKED + A + A + A + B, "done"),  # it has gone on to something else
         (ASKED + A + A + ASKED + A, "done"),  # another question
         (ASKED + called(("poll", 1, "0 %")) + called(("poll", 1, "50 %")) + called(("poll", 1, "99 %")), "done"),
+        (ASKED + A + A + A[:1], "loop"),  # before the third call is made
+        (ASKED + A + B + A[:1], "done"),
+        (ASKED + called(("poll", 1, "0 %")) + called(("poll", 1, "50 %")) + A + called(("poll", 1, ""))[:1], "done"),
         (ASKED + called(("f", {"a": 1, "b": 2}, "r")) * 2 + called(("f", {"b": 2, "a": 1}, "r")), "loop"),
         (ASKED + called(("f", 1, "r"), ("g", 1, "r")) * 2 + called(("g", 1, "r"), ("f", 1, "r")), "loop"),
         (ASKED + called(("f", 1, "r"), ("g", 1, "r")) * 2 + called(("g", 1, "r"), ("g", 2, "r")), "loop"),
