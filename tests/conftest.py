@@ -283,7 +283,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if "aimock" in getattr(item, "fixturenames", ()):
             item.add_marker("peer")
-    if config.option.lf:  # those that failed before, whatever selected them
+    if config.getoption("lf", False):  # those that failed before, whatever selected them
         return
     wanted = {mark for mark in APART if mark in config.option.markexpr}
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}

@@ -96,7 +96,11 @@ def follow(readme: str, shell: Shell, stack: ExitStack) -> list[Piped]:
             return re.fullmatch(pattern(lines), said if said.endswith("\n") else said + "\n") is not None
 
         if command.startswith(("orchestrator runs", "orchestrator show", "cat ")):
-            shell.until(shown)  # the program works meanwhile
+            try:
+                shell.until(shown)  # the program works meanwhile
+            except AssertionError as error:
+                error.add_note(f"{command}\n{said}")
+                raise
         else:
             assert shown(), f"{command}\n{said}"
     return programs
