@@ -7,7 +7,7 @@ START -> think -> read -> END : answer
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any, Literal, TypeAlias
 
 from pydantic import JsonValue
@@ -72,7 +72,12 @@ def one_call(
             reason.
         offload: number of characters above which the message shows an excerpt of the result, see `Execute`.
         result_rules: rules by which a result is changed or withheld before the model sees it, see `Guard`.
+
+    Raises:
+        ValueError: `result_rules` is not a list of rules, or one of them asks.
     """
+    if isinstance(result_rules, Rule | Mapping | str):
+        raise ValueError("result_rules: give a list of rules, such as [Rule(name=..., patterns=[...])]")
     nodes: dict[str, Node] = {
         "check": CheckCall(on_error=on_error),
         "execute": Execute(call="call", message="message", result=None, on_failure="observe", offload=offload),
@@ -157,9 +162,14 @@ def watching(loops: int | None, then: str) -> tuple[dict[str, Node], str, str]:
     Args:
         loops: the number of equal calls at which the model has to answer; None for no such node.
         then: the node that asks the model again.
+
+    Raises:
+        ValueError: `loops` is not such a number.
     """
     if loops is None:
         return {}, "", then
+    if type(loops) is not int or loops < 2:
+        raise ValueError(f"loops={loops!r}: give the number of equal calls, at least 2, or None")
     edges = f"    watch -> {then}\n    watch -> conclude : loop\n"
     return {"watch": LoopGuard(most=loops)}, edges, "watch"
 

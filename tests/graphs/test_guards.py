@@ -65,6 +65,22 @@ async def test_a_model_that_repeats_itself_has_to_answer(make: Callable[..., Gra
 
 
 @each
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"loops": 1}, "loops=1: give the number of equal calls, at least 2, or None"),
+        ({"loops": "3"}, "loops='3': give the number"),
+        ({"loops": True}, "loops=True: give the number"),
+        ({"result_rules": ORDERS}, "result_rules: give a list of rules"),
+        ({"result_rules": {"name": "it", "patterns": ["x"]}}, "result_rules: give a list of rules"),
+    ],
+)
+def test_an_option_that_cannot_be_used_is_named(make: Callable[..., Graph], option: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(words)}"):
+        make(**option)
+
+
+@each
 async def test_orders_in_a_result_never_reach_the_model(make: Callable[..., Graph]) -> None:
     more = {"thought": "optional"} if make is react else {}
     _, model = await run_of(make(result_rules=[ORDERS], **more), read_it(1), "done")
