@@ -15,8 +15,8 @@ from orchestrator.errors import AgentError
 from orchestrator.graph.model import Effect, Node, Port
 from orchestrator.graph.outcome import Outcome
 from orchestrator.nodes.model_decision import quoted
+from orchestrator.nodes.templates import text_of
 from orchestrator.tasks import away
-from orchestrator.tools.result import as_text
 
 AnswerForm: TypeAlias = Literal["text", "number", "choice", "yes_no"]
 
@@ -150,7 +150,7 @@ class Extract(Node, kind="extract"):
         return False
 
     async def run(self, state: object, ctx: Context) -> Outcome[Literal["found", "missing"]]:
-        text = as_text(getattr(state, self.text))
+        text = text_of(getattr(state, self.text))
         found = await away(partial(_answers, text, self.form, announced=self.announced), text)
         answer = _only(found)
         if answer is not None:

@@ -22,8 +22,7 @@ from orchestrator.models.text.conversation import WORDS
 from orchestrator.nodes.conversation import ENDED, as_shown, failed
 from orchestrator.nodes.decide import Decide
 from orchestrator.nodes.route import GuardFault, cel_library, check_guard, read_guard, values_of
-from orchestrator.nodes.templates import plain
-from orchestrator.tools.result import as_text
+from orchestrator.nodes.templates import plain, text_of
 from orchestrator.tools.stored_results import CHECKED, OFFLOADED, PART_OF, READ_RESULT, heading, id_of
 from orchestrator.tools.validation import faults, linear, schema_faults
 
@@ -288,7 +287,7 @@ class Guard(Node, kind="guard"):
             return values_of({"": rule.when}, values, {})[""] is not False
         decide = Decide(yes_no=True, criteria=rule.asks)
         try:
-            return (await decide.decide(_as_text(value), ctx, bare=True)).choice != "no"
+            return (await decide.decide(text_of(_read(value)), ctx, bare=True)).choice != "no"
         except ModelUnavailable:
             raise  # the run goes on once the model is reached
         except (AgentError, ModelError):
@@ -363,10 +362,6 @@ def _read(value: Any) -> Any:
         {"name": one.name, "arguments": one.raw if one.arguments is None else one.arguments} for one in value.tool_calls
     ]
     return {"content": value.content, "tool_calls": calls} if calls else value.content
-
-
-def _as_text(value: Any) -> str:
-    return as_text(plain({_VALUE: _read(value)})[_VALUE])
 
 
 def _as_data(value: Any) -> Any:

@@ -18,8 +18,7 @@ from orchestrator.models.messages import system as said
 from orchestrator.models.reading import name_key, unfenced
 from orchestrator.nodes.decide import listed
 from orchestrator.nodes.model_decision import Decision, closed, json_object, whole
-from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.tools.result import as_text
+from orchestrator.nodes.templates import fill, filled_by, text_of
 from orchestrator.tools.validation import coerced, faults
 
 SYSTEM = """\
@@ -145,7 +144,7 @@ class Judge(Decision, Node, kind="judge"):
         return ((DONE,) if self.threshold is None else ("accepted", "rejected")) + self.corrected
 
     async def run(self, state: object, ctx: Context) -> Outcome[str]:
-        task, answer = (as_text(getattr(state, field)) for field in (self.task, self.answer))
+        task, answer = (text_of(getattr(state, field)) for field in (self.task, self.answer))
         lowest, highest = self.scale
         prompt = fill(self.prompt, task=task, answer=answer, rubric=listed(self.rubric), lowest=lowest, highest=highest)
         facts: dict[str, JsonValue] = {

@@ -13,6 +13,8 @@ from typing import Any
 from pydantic import AfterValidator, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError
 
+from orchestrator.tools.result import as_text
+
 _formatter = Formatter()
 
 
@@ -74,6 +76,11 @@ def plain(values: Mapping[str, object]) -> dict[str, Any]:
     """Return the values as plain JSON."""
     found: dict[str, object] = _anything.dump_python(dict(values), mode="json", fallback=_of_its_class)
     return found
+
+
+def text_of(value: object) -> str:
+    """Return a value of the state as models read it: a text unchanged, any other value as JSON."""
+    return as_text(plain({"": value})[""])
 
 
 def _of_its_class(value: object) -> object:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from orchestrator import Executor, Graph
 from orchestrator.models import Reply
@@ -153,3 +153,24 @@ async def test_the_best_answer_is_kept() -> None:
         assert (run.values["best"], run.values["best_score"]) == kept
     with pytest.raises(ValidationError, match="belong together"):
         Judge(rubric=RUBRIC, best="best")
+
+
+class Letter(BaseModel):
+    """A structured answer."""
+
+    subject: str
+
+
+class Structured(Judge.State):
+    """An answer that is no text."""
+
+    letter: Letter = Letter(subject="Über uns")
+
+
+async def test_an_answer_that_is_no_text_is_judged_as_json() -> None:
+    judge = Judge(rubric=RUBRIC, answer="letter")
+    graph = Graph(name="g", state=Structured, input="question", nodes={"judge": judge}, edges="START -> judge -> END")
+    model = ScriptedModel([judged(5, 2)])
+    run = await graph.run("Why?", model=model)
+    assert run.status == "completed", run.error
+    assert '{"subject": "Über uns"}' in model.requests[0].messages[-1].content
