@@ -15,7 +15,7 @@ from orchestrator.graph.reducers import append
 from orchestrator.models.messages import Message
 from orchestrator.models.prices import tokens_of
 from orchestrator.nodes.compact import TOO_LONG as WHAT_TO_DO
-from orchestrator.nodes.compact import replaced_by
+from orchestrator.nodes.compact import is_pinned, replaced_by
 from orchestrator.nodes.window import GAIN, ContextUsage, rounds
 from orchestrator.tools.stored_results import OFFLOADED, reads
 
@@ -41,8 +41,8 @@ class ClearResults(Node, kind="clear_results"):
     than a tenth of the window, or nothing after `too_long`, it takes `too_long`, if an edge names it. Otherwise it
     takes `done`. Without `usage=`, it replaces every old result at once.
 
-    The results of the last `keep` rounds stay, and all of at most `over` characters. Results that were replaced stay in
-    the journal.
+    The results of the last `keep` rounds stay, pinned ones, and all of at most `over` characters. Results that were
+    replaced stay in the journal.
 
     Raises:
         RequestTooLong: the node was reached by `too_long`, there is no result to replace but in the last round, and no
@@ -117,11 +117,12 @@ class ClearResults(Node, kind="clear_results"):
 
     def _line(self, message: Message) -> Message:
         size = len(message.content)
-        if message.role != "tool" or CLEARED in (message.data or {}) or (size <= self.over and not message.images):
+        short = size <= self.over and not message.images
+        if message.role != "tool" or is_pinned(message) or CLEARED in (message.data or {}) or short:
             return message
         what = f"{size:,} characters" + (f" and {len(message.images)} pictures" if message.images else "")
         stored = (message.data or {}).get(OFFLOADED)
-        again = f"{reads(stored)} reads it." if stored else "Call it again if you need it."
+        again = f"{reads(stored)} reads it." if stored else "If you need it, and the call only reads, call again."
         content = f"[The result of {message.name}, {what}, was removed to save space. {again}]"
         data = {CLEARED: size, **({OFFLOADED: stored} if stored else {})}
         return message.model_copy(update={"content": content, "images": (), "data": data})

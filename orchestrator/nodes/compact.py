@@ -74,7 +74,7 @@ class Compact(Node, kind="compact"):
     older rounds are too long for one request, they are summarized in parts. If the summary of a part is empty, refused
     or fails, or the whole is not shorter than what it replaces, the conversation stays as it is; after `too_long`, long
     texts in the older rounds are then cut instead. If there is nothing else to shorten, each result of a tool in the
-    last rounds is cut to half.
+    last rounds that is not pinned is cut to half.
 
     Raises:
         RequestTooLong: the node was reached by `too_long`, and nothing is left to shorten, or for the `retries + 1`-th
@@ -193,9 +193,9 @@ class Compact(Node, kind="compact"):
         for part in parts[: len(parts) - count]:
             pinned = any(call.name in self.pins for message in part for call in message.tool_calls)
             # a call never stays without its result
-            pinned |= any(_is_pinned(message) and (message.tool_calls or message.role == "tool") for message in part)
+            pinned |= any(is_pinned(message) and (message.tool_calls or message.role == "tool") for message in part)
             for message in part:
-                kept = pinned or message.role == "system" or _is_pinned(message)
+                kept = pinned or message.role == "system" or is_pinned(message)
                 older.append((message, kept or id(message) in stays))
         return older, [message for part in parts[len(parts) - count :] for message in part]
 
@@ -249,7 +249,8 @@ def replaced_by(state: object, field: str, messages: list[Message]) -> list[Mess
     return replace(messages) if info is not None and append in info.metadata else messages
 
 
-def _is_pinned(message: Message) -> bool:
+def is_pinned(message: Message) -> bool:
+    """Return True if a message stays as it is when a conversation is shortened."""
     return (message.data or {}).get("pinned") is True
 
 
@@ -320,10 +321,11 @@ _SHOWN = 200
 def _cut(message: Message, most: int) -> Message:
     """Return the result of a tool, or a text of the model, with its first `most` characters and without pictures.
 
-    Short texts stay, and so do those with fields of a provider, which can be signed.
+    Short texts stay, and so do pinned ones and those with fields of a provider, which can be signed.
     """
     long = len(message.content) > 2 * _SHOWN
-    if message.role not in ("tool", "assistant") or message.extras or not (long or message.images):
+    stays = message.extras or is_pinned(message)
+    if message.role not in ("tool", "assistant") or stays or not (long or message.images):
         return message
     gone = [f"{len(message.content) - most:,} more characters"] if long else []
     gone += [f"{len(message.images)} pictures"] if message.images else []

@@ -55,7 +55,7 @@ from orchestrator.nodes.conversation import (
 )
 from orchestrator.nodes.model_decision import quoted, reopened, sent_back, unwritten
 from orchestrator.nodes.templates import fill, filled_by
-from orchestrator.nodes.window import ContextUsage, refused_usage
+from orchestrator.nodes.window import ContextUsage, refused_usage, within_window
 from orchestrator.tasks import away
 from orchestrator.tools.stored_results import OFFLOADED, READ_RESULT, ReadResult
 
@@ -447,7 +447,8 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
 
     If a call of the last round ended the work (`ends=True`), the node takes `answer` with the result of that call, and
     does not call the model. With `unreadable="observe"`, it takes `unreadable` after an action that cannot be read.
-    With an edge for it, it takes `too_long` if the request is longer than the model accepts.
+    With an edge for it, it takes `too_long` if the request is longer than the model accepts, or, with `usage=`, if it
+    left no room for the reply.
 
     The question is added to the conversation when it is the user's turn: at the start, and after an answer. The system
     message is part of each request but not of the conversation. An unusable reply (an unreadable call, a thought
@@ -496,7 +497,7 @@ class Respond(Continuation, Interpretation, Node, kind="respond"):
         model, corrections = self.model_of(ctx, whole), list[Message]()
         while True:
             try:
-                reply = await self.complete(model, ctx, whole, corrections)
+                reply = within_window(await self.complete(model, ctx, whole, corrections), self.usage)
             except RequestTooLong as error:
                 update: dict[str, object] = {self.messages: joined(state, self.messages, asked)}
                 return Failing(TOO_LONG, update | refused_usage(state, self.usage, whole), error=error)
@@ -519,7 +520,8 @@ class CallModel(Continuation, Node, kind="call_model"):
     `ReadReply` could not use, each with the reason. A step reached through an error or a spent limit starts without
     them.
 
-    With an edge for it, it takes `too_long` if the request is longer than the model accepts.
+    With an edge for it, it takes `too_long` if the request is longer than the model accepts, or, with `usage=`, if it
+    left no room for the reply.
 
     Raises:
         AgentError: there is no question, and the conversation is empty.
@@ -570,7 +572,8 @@ class CallModel(Continuation, Node, kind="call_model"):
             update[self.messages] = added(state, self.messages, asked)
         whole = [*talk, *asked]
         try:
-            update[self.reply] = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
+            reply = await self.complete(self.model_of(ctx, whole, corrections), ctx, whole, corrections)
+            update[self.reply] = within_window(reply, self.usage)
         except RequestTooLong as error:
             return Failing(TOO_LONG, update | refused_usage(state, self.usage, whole), error=error)
         return Outcome(DONE, update)

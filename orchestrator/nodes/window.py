@@ -18,6 +18,9 @@ beginning of requests the same for many rounds, so that providers can cache it."
 _CAREFUL = 0.9
 """The part of the tokens left by `max_tokens` that a request may take: what came since the last one is estimated."""
 
+_FULL = ("model_context_window_exceeded", "context_length_exceeded", "model_length")
+"""Words of servers for the end of a reply that filled the window: Anthropic, gateways, Mistral."""
+
 
 def _is_zero(value: object) -> bool:
     return value == 0
@@ -93,6 +96,29 @@ def refused_usage(state: object, field: str | None, talk: Sequence[Message]) -> 
     if field is None:
         return {}
     return {field: ContextUsage.model_validate(getattr(state, field) or {}).after_refusal(talk)}
+
+
+def within_window(reply: Reply, field: str | None) -> Reply:
+    """Return a reply, unless the conversation left too little of the window for it.
+
+    That is so if the server cut the reply off because the window is full, most of it with the request. A reply that
+    filled most of the window is too long itself.
+
+    Args:
+        reply: the reply.
+        field: the field with the `ContextUsage`; None: nothing shortens the conversation, so any reply is returned.
+
+    Raises:
+        RequestTooLong: the conversation left too little.
+    """
+    word, used = str(reply.details.get("finish_reason", "")).lower(), reply.usage
+    full = reply.cut and word in _FULL and used is not None and used.input_tokens > used.output_tokens
+    if field is None or not full:
+        return reply
+    raise RequestTooLong(
+        f"model {reply.model!r}: the context window was full before the reply was complete ({word}): shorten the "
+        "conversation, or use a model with more context"
+    )
 
 
 def rounds(talk: Sequence[Message]) -> list[list[Message]]:

@@ -43,6 +43,9 @@ def cleared(run: Run) -> list[bool]:
 
 
 USED = {"usage": "context_usage"}
+PINNED = [
+    one.model_copy(update={"data": {"pinned": True}}) if place == 2 else one for place, one in enumerate(talk_of(5))
+]
 PICTURES = [*talk_of(1), called("see-1"), result("see-1", "x", images=[PICTURE]), *talk_of(2)[1:]]
 
 
@@ -58,6 +61,7 @@ PICTURES = [*talk_of(1), called("see-1"), result("see-1", "x", images=[PICTURE])
         (talk_of(5), 2_000, False, USED, [True, True, False, False, False]),
         (talk_of(5), 0, True, USED, [True, True, False, False, False]),
         (talk_of(3), 0, True, USED, [True, True, False]),
+        (PINNED, 2_000, False, USED, [False, True, False, False, False]),
         (PARALLEL, 0, False, {}, [True, True, True, True, False, False, False, False, False, False]),
         (PICTURES, 0, False, {"keep": 1}, [True, True, True, False]),
     ],
@@ -82,7 +86,8 @@ async def test_the_line_says_what_was_there() -> None:
     run = await made(talk_of(5))
     size = len(f"0: {BIG}")
     assert run.state.messages[2].content == (
-        f"[The result of read, {size:,} characters, was removed to save space. Call it again if you need it.]"
+        f"[The result of read, {size:,} characters, was removed to save space. If you need it, and the call only "
+        "reads, call again.]"
     )
     assert run.state.messages[2].data == {"cleared": size}
     again = await made(run.state.messages)

@@ -460,6 +460,15 @@ async def test_a_pinned_call_or_result_keeps_its_round(pinned: int, refuse: bool
     assert sorted(called_ids) == sorted(one.tool_call_id for one in left if one.role == "tool")
 
 
+async def test_a_pinned_result_of_the_last_round_is_not_cut() -> None:
+    calls = called("read-0", "read-1")
+    pinned = result("read-1", data={"pinned": True})
+    run, _ = await made([user("What?"), calls, result("read-0"), pinned], [], refuse=True)
+    assert run.output == "compacted"
+    assert run.state.messages[2].content.endswith("to save space]")
+    assert run.state.messages[3] == pinned
+
+
 @pytest.mark.parametrize("bad", ["", Reply(text="No.", finish="content_filter")])
 @pytest.mark.parametrize("place", [0, 1, 2])
 async def test_without_a_summary_of_one_part_the_conversation_stays(bad: Any, place: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from orchestrator import Executor, Graph, Message, OpenAIModel, node, replace
 from orchestrator.context import Context
 from orchestrator.graph import Node
-from orchestrator.nodes import CallModel, ReadReply, Respond
+from orchestrator.nodes import CallModel, ContextUsage, ReadReply, Respond
 from tests.support.wire import Raw, Seen, refused, said, served
 
 pytestmark = pytest.mark.anyio
@@ -18,6 +18,7 @@ pytestmark = pytest.mark.anyio
 class State(CallModel.State, ReadReply.State):
     """A conversation, and what the node after the refusal saw."""
 
+    context_usage: ContextUsage | None = None
     why: str = ""
 
 
@@ -76,3 +77,40 @@ async def test_without_an_edge_the_run_fails_and_says_what_to_do(parts: Any) -> 
     assert run.error.type == "RequestTooLong"
     assert "longer than the model accepts: shorten the conversation" in run.error.message
     assert len(wire.seen) == 1, "the same request is not made again"
+
+
+def cut_off(word: str, asked: int) -> dict[str, Any]:
+    """A reply that ended because the window of 100 tokens was full, after a request of so many."""
+    usage = {"prompt_tokens": asked, "completion_tokens": 100 - asked, "total_tokens": 100}
+    found = said("It", usage=usage)
+    found["choices"][0]["finish_reason"] = word
+    return found
+
+
+@pytest.mark.parametrize("parts", [ONE, TWO], ids=["respond", "call_model"])
+@pytest.mark.parametrize("word", ["model_context_window_exceeded", "model_length"])
+async def test_a_request_that_leaves_no_room_for_the_reply_is_too_long(parts: Any, word: str) -> None:
+    def fills(seen: Seen) -> dict[str, Any]:
+        if len(seen.body["messages"]) > 1:
+            return cut_off(word, 90)
+        return said("It is 3.")
+
+    nodes = {name: one.with_(usage="context_usage") for name, one in parts[0].items()}
+    graph = graph_of((nodes, parts[1]), led=True)
+    with served(fills) as wire:
+        async with OpenAIModel("m", wire.url) as model, Executor(model=model) as executor:
+            run = await executor.start(graph, {"question": "What is 1 + 2?", "messages": EARLIER})
+            assert (run.status, run.output, run.state.why) == ("completed", "It is 3.", "RequestTooLong")
+            again = await executor.replay(run.run_id)
+            assert (again.run.status, again.run.output, len(wire.seen)) == ("completed", "It is 3.", 2)
+
+
+async def test_a_reply_that_fills_the_window_itself_is_cut_off() -> None:
+    def fills(seen: Seen) -> dict[str, Any]:
+        return said("It is 3.") if len(seen.body["messages"]) > 1 else cut_off("model_length", 10)
+
+    graph = graph_of(({"ask": ONE[0]["ask"].with_(usage="context_usage")}, ONE[1]), led=True)
+    with served(fills) as wire:
+        async with OpenAIModel("m", wire.url) as model, Executor(model=model) as executor:
+            run = await executor.start(graph, {"question": "What is 1 + 2?"})
+    assert (run.status, run.output, run.state.why) == ("completed", "It is 3.", "")
