@@ -113,11 +113,14 @@ _MOST = SHOWN - 2_000
 """Maximum number of characters that one call reads: its own result is shown as a whole."""
 
 
+def _lower(text: str) -> str:
+    """Return a text of the same length in lower case. İ is the only letter that would become two."""
+    return text.replace("İ", "i").lower().replace("ς", "σ")
+
+
 def _found(text: str, pattern: str, offset: int, limit: int) -> str:
     """Return the places of a text that contain a pattern, in time in proportion to the text."""
-    plain, wanted = text.lower(), pattern.lower()
-    if len(plain) != len(text):  # a letter that becomes two: positions would not be those of the text
-        plain, wanted = text, pattern
+    plain, wanted = _lower(text), _lower(pattern)
     parts: list[str] = []
     at = plain.find(wanted, offset)
     while at >= 0 and limit > 0:

@@ -163,6 +163,10 @@ PATTERNS: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "end": (REPEATED, "ab", {}, f"[Places: 1, in 1,000,000 characters]\n[at 999,998]\n{'a' * 151}B"),
     "from": ("one two one", "ONE", {"offset": 1}, "[Places: 1, in 11 characters]\n[at 8]\nne two one"),
     "letters that become two": ("\u0130 one", "one", {}, "[Places: 1, in 5 characters]\n[at 2]\n\u0130 one"),
+    "any case beside them": ("\u0130 ONE", "One", {}, "[Places: 1, in 5 characters]\n[at 2]\n\u0130 ONE"),
+    "that letter": ("\u0130ZM\u0130R", "izmir", {}, "[Places: 1, in 5 characters]\n[at 0]\n\u0130ZM\u0130R"),
+    "a letter with two small forms": ("σοφός", "ΦΌΣ", {"offset": 1}, "[Places: 1, in 5 characters]\n[at 2]\nοφός"),
+    "its form within a word": ("ΣΟΦΌΣΑ", "φός", {"offset": 1}, "[Places: 1, in 6 characters]\n[at 2]\nΟΦΌΣΑ"),
     "limit": ("ab" * 9, "b", {"limit": 3}, "[Places: 1, in 18 characters; continue with offset=5]\n[at 1]\nabab"),
     "none": ("abc", "", {}, "[Characters 0 to 3 of 3]\nabc"),
     "most": (
