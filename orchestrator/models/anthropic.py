@@ -42,6 +42,7 @@ class AnthropicWire(Wire):
     ref, package, extra = "anthropic", "anthropic", "anthropic"
     keys, address = ("ANTHROPIC_API_KEY",), "ANTHROPIC_BASE_URL"
     url = "https://api.anthropic.com"
+    objects = ("thinking", "output_config", "cache_control")
 
     def client(self, base_url: str | None, query: Mapping[str, str], http: AsyncClient) -> AsyncAnthropic:
         """See `Wire.client`."""

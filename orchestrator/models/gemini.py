@@ -61,6 +61,7 @@ class GeminiWire(Wire):
     ref, package, extra = "gemini", "google.genai", "gemini"
     takes_seed = True
     conversation = "contents"
+    objects = ("generationConfig", "thinkingConfig", "thinking", "toolConfig")
     keys, address = ("GEMINI_API_KEY", "GOOGLE_API_KEY"), "GOOGLE_GEMINI_BASE_URL"
     url = "https://generativelanguage.googleapis.com"
 
@@ -133,9 +134,6 @@ class GeminiWire(Wire):
             given = options.get(name, "")
             if not isinstance(given, str) and not (isinstance(given, Mapping) and are_objects(given.get("parts"))):
                 return f"{name}= is a text, or {{'parts': [{{'text': ...}}]}}"
-        for name in ("generationConfig", "thinkingConfig", "thinking", "toolConfig"):
-            if not are_objects([options.get(name) or {}]):
-                return f"{name}= is an object, as in Google's documentation"
         return super().refused(options)
 
     def reply_limit(self, body: Mapping[str, Any]) -> int | None:

@@ -42,6 +42,7 @@ class ResponsesWire(OpenAIWire):
 
     ref = "responses"
     conversation = "input"
+    objects = ("reasoning", "text")
 
     async def send(self, client: AsyncOpenAI, model: str, call: HTTPCall, *, pieces: bool) -> Response:
         """See `Wire.send`."""
@@ -73,6 +74,8 @@ class ResponsesWire(OpenAIWire):
                 f"{found}= refers to what the server stores, and nothing is stored there: each request has the whole "
                 "conversation, from the journal; leave it out"
             )
+        if not isinstance(options.get("include") or [], list | tuple):
+            return "include= is a list of texts"
         return super().refused(options)
 
     def reply(self, answer: Mapping[str, Any], model: str, clean: Callable[[str], str] = str) -> Reply:

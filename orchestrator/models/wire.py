@@ -54,6 +54,8 @@ class Wire(ABC):
     """True if a request may have the option `seed`."""
     conversation: ClassVar[str] = "messages"
     """The field of a request with the conversation."""
+    objects: ClassVar[tuple[str, ...]] = ()
+    """The fields of a request that are objects, and that this library adds to."""
 
     @abstractmethod
     def client(self, base_url: str | None, query: Mapping[str, str], http: AsyncClient) -> Any:
@@ -78,7 +80,8 @@ class Wire(ABC):
                 "tools= are the server's own tools, a list of objects as its documentation has them; give functions "
                 "to the executor or the node"
             )
-        return None
+        wrong = next((name for name in self.objects if not are_objects([options.get(name) or {}])), None)
+        return None if wrong is None else f"{wrong}= is an object, as in the vendor's documentation"
 
     def reply_limit(self, body: Mapping[str, Any]) -> int | None:
         """Return the most tokens of the reply to a request with this body; None if it sets no limit."""

@@ -127,6 +127,11 @@ async def test_instructions_by_responses_go_with_the_system_messages_of_the_run(
         (ANTHROPIC, {"system": [BRIEF]}, "system= is a text, or a list of blocks"),
         (GEMINI, {"systemInstruction": [BRIEF]}, "systemInstruction= is a text, or {'parts'"),
         (GEMINI, {"thinkingConfig": "low"}, "thinkingConfig= is an object"),
+        (ANTHROPIC, {"thinking": "adaptive"}, "thinking= is an object"),
+        (ANTHROPIC, {"output_config": "low"}, "output_config= is an object"),
+        (RESPONSES, {"reasoning": "low"}, "reasoning= is an object"),
+        (RESPONSES, {"text": "low"}, "text= is an object"),
+        (RESPONSES, {"include": "reasoning.encrypted_content"}, "include= is a list of texts"),
         (CHAT, {"tools": [weather]}, "tools= are the server's own tools, a list of objects"),
     ],
 )
