@@ -63,6 +63,8 @@ class Row:
     """Tools whose calls a person must have approved."""
     line: int = 0
     """Its place in the data: a line of a file, else a number from 1."""
+    recorded: bool = False
+    """True if `expected` is the answer of a recorded run, where a list is one answer."""
 
     @property
     def digest(self) -> str:

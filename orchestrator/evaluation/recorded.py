@@ -142,7 +142,7 @@ def row_of(run: Run, notes: Sequence[Note], number: int) -> tuple[Row, People]:
     named = run.definition.input
     given: object = values.get(named) if isinstance(named, str) else {k: values.get(k) for k in named or values}
     expected = right if right is not None else None if people == "rejected" else run.output
-    return Row(run.run_id, given, expected, line=number), people
+    return Row(run.run_id, given, expected, line=number, recorded=True), people
 
 
 @dataclass(frozen=True)
@@ -385,6 +385,7 @@ class _Replays:
             earlier = await self._executor.store.info(replay_id)
             self._taken += earlier.status in FINAL
         before = shown(text_of(answer_of(run)))
+        made: Replay | None = None
         try:
             made = await self._executor.replay(
                 run_id, self._graph, live="always", replay_id=replay_id, approve=self._approve
@@ -394,11 +395,17 @@ class _Replays:
             why = shown(str(error))
             self._fail(number, ReplayedRun(run_id, replay_id, people, "not replayed", before, "", why))
             return
+        finally:
+            if made is None:  # it was refused or interrupted, or the budget is spent: calls that ended are paid
+                with anyio.CancelScope(shield=True), suppress(OrchestratorError):
+                    cut_off = await self._executor.load(replay_id)
+                    self._paid += cut_off.usage
+        assert made is not None
         self._paid, self._saved = self._paid + made.run.usage, self._saved + made.saved
         after = shown(text_of(answer_of(made.run)))
         found = ReplayedRun(run_id, replay_id, people, made.status, before, after)
         try:
-            same = await self._is_same(made, Row(row.key, row.input, run.output, line=row.line))
+            same = await self._is_same(made, replace(row, expected=run.output))
         except OrchestratorError as error:  # of the scorer: the replay is paid
             same, found = None, replace(found, why=shown(str(error)))
         self._count(people, same)

@@ -10,6 +10,7 @@ import heapq
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from copy import copy, deepcopy
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
@@ -335,6 +336,12 @@ class Tally:
         self._places = {name: place for place, name in enumerate(variants)}
         self._wrong: list[tuple[tuple[int, int, int], WrongCase]] = []
         """A heap of the first wrong cases, the last one on top: its keys are negative."""
+
+    def copy(self) -> Tally:
+        """Return the results as they are now, for a thread that reads them while further ones are added."""
+        copied = copy(self)
+        copied._numbers, copied._wrong, copied.people = deepcopy(self._numbers), self._wrong[:], self.people[:]
+        return copied
 
     def add(self, wrong: WrongCase, made: Compared, verdicts: Mapping[str, Verdict]) -> None:
         """Add the result of a case.

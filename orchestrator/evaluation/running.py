@@ -465,7 +465,8 @@ class EvaluationWork:
             )
         if now - self._saved >= _SAVE and tally.done < self._cases:
             self._saved = now
-            so_far = await away(lambda: self._result(tally, "it is running, or was interrupted", pairs=False))
+            now_known = tally.copy()  # cases go on while a thread reads it
+            so_far = await away(lambda: self._result(now_known, "it is running, or was interrupted", pairs=False))
             await keep(executor, self.name, so_far.to_json(), ("wrong",))
 
     def _result(self, tally: Tally, stopped: str, *, pairs: bool = True) -> Evaluation:
@@ -487,7 +488,7 @@ class EvaluationWork:
             stopped=stopped,
             outage=bool(tally.outage),
             changed=(*self._changed, *([f"and {more:,} more changed rows"] if more else [])),
-            remarks=(*getattr(self.source, "remarks", ()), *map(shown, self._faults.values())),
+            remarks=(*getattr(self.source, "remarks", ()), *map(shown, [*self._faults.values()])),
             agreement=tally.agreement(),
             simulated=any(map(is_simulated, self._models)),
             updated=time.time(),

@@ -186,7 +186,7 @@ def _call_text(tool: str, args: object) -> str:
 
 def _wanted(row: Row) -> list[object]:
     expected = row.expected
-    return [*expected] if isinstance(expected, list | tuple) else [expected]
+    return [*expected] if isinstance(expected, list | tuple) and not row.recorded else [expected]
 
 
 def exact(case: Case) -> Verdict:

@@ -7,7 +7,8 @@ import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from types import SimpleNamespace
+from typing import Any, ClassVar, cast
 
 import pytest
 from pydantic import BaseModel
@@ -16,7 +17,8 @@ from orchestrator import Approve, Context, Executor, Graph, node, tool
 from orchestrator.errors import GraphUnknown, InvalidInput, InvalidValue, ModelUnavailable
 from orchestrator.evaluation import Case, Evaluation, GraphJudge, Progress, Verdict, evaluate
 from orchestrator.evaluation.kept import NAMESPACE
-from orchestrator.graph.limits import Usage
+from orchestrator.evaluation.results import Tally, WrongCase
+from orchestrator.graph.limits import NO_USAGE, Usage
 from orchestrator.models import ModelRequest, Price, RateLimit, Reply
 from orchestrator.models.offline.simulated import SimulatedModel
 from orchestrator.nodes import Confirm
@@ -503,6 +505,26 @@ async def test_a_result_with_long_texts_is_kept(url: str) -> None:
         kept = await executor.memory.get(NAMESPACE, "long")
         assert kept is not None
         assert 0 < len(kept.value["wrong"]) <= len(found.wrong)
+
+
+def test_results_are_read_in_a_thread_while_further_cases_are_added() -> None:
+    """The figures of a copy stay, also if the first case of a variant is added while they are made."""
+    made = cast("Any", SimpleNamespace(run=SimpleNamespace(seconds=1.0), model_calls=1, tool_calls=0, rounds=1))
+    made.usage = NO_USAGE
+    tally = Tally(["a"], 3, 1)
+
+    def add(at: int) -> None:
+        case = WrongCase(at, "a", 1, str(at), at, "run", "failed" if at else "completed", "", "", "")
+        tally.add(case, made, {"exact": Verdict(0.0)})
+        tally.people.append((True, True))
+
+    def figures(one: Tally) -> object:
+        return one.result("a", "a", "m", priced=True), one.wrong(), one.agreement(), one.done
+
+    for at in range(3):
+        copied, before = tally.copy(), figures(tally)
+        add(at)
+        assert figures(copied) == before != figures(tally)
 
 
 async def test_progress_has_a_rate_and_the_time_that_is_left() -> None:

@@ -26,12 +26,12 @@ class Mail(BaseModel):
     mail: str = ""
 
 
-def mails(prompt: str = "Sign") -> Graph:
-    """Draft a mail, then sign it; only the prompt of the second call can change."""
+def mails(prompt: str = "Sign", first: str = "Draft") -> Graph:
+    """Draft a mail, then sign it; only the prompts of the two calls can change."""
 
     @node
     async def draft(state: Mail, ctx: Context) -> dict[str, str]:
-        return {"draft": (await ctx.model.complete(f"Draft {state.topic}")).text}
+        return {"draft": (await ctx.model.complete(f"{first} {state.topic}")).text}
 
     @node
     async def sign(state: Mail, ctx: Context) -> dict[str, str]:
@@ -171,6 +171,35 @@ async def test_a_budget_stops_replays_in_time_and_a_larger_one_continues(url: st
     assert len(model.requests) == 6
     with pytest.raises(InvalidValue, match="is unknown"):
         await counterfactual(RecordedRuns("mails", url), mails(), model=Counted(priced=False), budget=3)
+
+
+async def test_what_replays_had_paid_before_a_budget_stopped_them_is_said(url: str) -> None:
+    await record(url, 6)
+    model, both = Counted(), mails("Sign, please,", "Draft, please,")
+    for budget, requests in ((5, 5), (50, 12)):  # the first part ends within replays, after the first of two calls
+        found = await counterfactual(RecordedRuns("mails", url), both, model=model, budget=budget)
+        assert (len(model.requests), found.paid.cost) == (requests, float(requests))
+
+
+async def test_a_list_is_the_one_answer_of_a_recorded_run(url: str) -> None:
+    class Words(BaseModel):
+        text: str
+        words: list[str] = []
+
+    @node
+    def split(state: Words) -> dict[str, object]:
+        return {"words": state.text.split()}
+
+    graph = Graph(
+        name="split", state=Words, input="text", output="words", nodes={"split": split}, edges="START -> split -> END"
+    )
+    async with Executor(url, graphs=[graph]) as executor:
+        for text in ("a b", " "):
+            await executor.start("split", text)
+    for scorer in ("exact", "contains", "json"):
+        kept = RecordedRuns("split", url, limit=1 if scorer == "contains" else None)
+        found = await evaluate(kept, graph, scorers=scorer, store=url, name=scorer)
+        assert (found.variants[0].accuracy, found.wrong) == (1.0, ()), scorer
 
 
 async def test_a_call_that_cannot_be_undone_waits_for_a_person(url: str) -> None:
