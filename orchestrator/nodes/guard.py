@@ -414,15 +414,17 @@ def _changed(value: Any, rule: Rule) -> Any:
 
 
 def _changed_text(text: str, rule: Rule) -> str:
-    """Return a text with each match replaced; the replacement alone if a match stays.
+    """Return a text with each match replaced; the replacement alone if a match stays, or a new one came about.
 
     One engine searches and another replaces, and some patterns mean more to the first: its `\\s` is white space of any
-    script, and its `\\d` a digit of any.
+    script, and its `\\d` a digit of any. What stood around a match may be another one together.
     """
     rest = without(storable(text), rule.patterns, _MARK)
     if _matches(rest, rule) and _matches(rest.split(_MARK), rule):
         return rule.replacement
-    return rest.replace(_MARK, rule.replacement)
+    changed = rest.replace(_MARK, rule.replacement)
+    new = _matches(changed, rule) and not _matches(rule.replacement, rule)
+    return rule.replacement if new else changed
 
 
 def _replaced(message: Message, text: str) -> Message:

@@ -364,6 +364,22 @@ async def test_no_match_stays_whatever_script_it_is_written_in(pattern: str, tex
     assert (await passed(guard, {"question": text}))[1].values["question"] == left
 
 
+@pytest.mark.parametrize(
+    ("pattern", "replacement", "text", "left"),
+    [
+        ("sk-[a-z]{4}", "", "my key sk-sk-aaaaaaaa.", ""),
+        ("(?i)<script>", "-", "<scr<script>ipt>", "<scr-ipt>"),
+        ("<script>", "", "<scr<script>ipt>", ""),
+        (r"pin: \S+", "pin: [removed]", "pin: 1234, pin: 5", "pin: [removed] pin: [removed]"),
+    ],
+)
+async def test_no_match_comes_about_from_what_stood_around_one(
+    pattern: str, replacement: str, text: str, left: str
+) -> None:
+    guard = Guard(rules=(rule(patterns=[pattern], then="change", replacement=replacement),))
+    assert (await passed(guard, {"question": text}))[1].values["question"] == left
+
+
 async def test_a_match_in_the_name_of_an_object_removes_the_object() -> None:
     guard = Guard(value="data", rules=(rule(patterns=["secret"], then="change", replacement="-"),))
     given = {"data": [{"my secret": 1}, {"name": "a secret"}]}
