@@ -50,7 +50,7 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option of the storms."""
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
-    parser.addoption("--costly", action="store_true", help="the tests that are left out otherwise, in small sizes")
+    parser.addoption("--costly", action="store_true", help="only what starts processes or needs a database, in small sizes")
     parser.addoption("--full", action="store_true", help="full sizes, more examples, every row on both event loops")
 
 
@@ -107,7 +107,7 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("patient")
     for mark, words in {
         **APART,
-        FULL_ONLY: "takes long: runs with --costly or --full, or if it is asked for by its file or name",
+        FULL_ONLY: "takes long: runs with --full, or if it is asked for by its file or name",
         TIMED: "a storm that holds how late something is: `.ci/storm` runs it when nothing else runs",
     }.items():
         config.addinivalue_line("markers", f"{mark}: {words}")
@@ -196,11 +196,11 @@ def _on_others(items: list[pytest.Item]) -> set[pytest.Item]:
 
 
 def _costly(items: list[pytest.Item]) -> set[pytest.Item]:
-    """Tests that take long, those that need a database, and those that start processes.
+    """Tests that need a database, and those that start processes.
 
-    Of the tests of each promise the first one runs nevertheless, where it needs no database.
+    Of the tests of each promise the first one is not counted, where it needs no database.
     """
-    found = {item for item in items if item.get_closest_marker(FULL_ONLY) or _in_database(item)}
+    found = {item for item in items if _in_database(item)}
     one_each = {_function(item): item for item in items}
     starting = {function for function, item in one_each.items() if starts_processes(item)}
     stays = _proofs() | PLAIN
@@ -289,10 +289,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     apart = {item for item in items if any(item.get_closest_marker(mark) for mark in APART.keys() - wanted)}
     apart |= _in_turn(items)
     if not config.option.full and not _named(config):
-        if not wanted:  # of what is asked for by its mark no test is left out, only rows of tables
+        apart |= {item for item in items if item.get_closest_marker(FULL_ONLY)} | _on_others(items)
+        if not wanted:  # what is asked for by its mark may cost more
             costly = _costly(items)
             apart |= {*items} - costly if config.option.costly else costly
-        apart |= _on_others(items)
         apart |= _rows_of_products([item for item in items if item not in apart])
     if apart:
         config.hook.pytest_deselected(items=[*apart])

@@ -128,6 +128,7 @@ async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: s
 
 
 @storm
+@pytest.mark.full
 @once
 @each_way
 @each

@@ -103,6 +103,7 @@ async def test_some_rounds(server: RealModel, known: bool) -> None:
 
 
 @storm
+@pytest.mark.full
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("known", [True, False], ids=["window known", "not known"])
 async def test_many_rounds_complete(server: RealModel, strategy: str, known: bool, scale: int) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from tests.tools.mcp.conformance_graphs import NAMES
 
-pytestmark = [pytest.mark.peer, pytest.mark.full]
+pytestmark = pytest.mark.peer
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 DOCS = (ROOT / "docs" / "mcp.md").read_text(encoding="utf-8")
