@@ -50,7 +50,7 @@ pytest_plugins = [
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Declare the option of the storms."""
     parser.addoption("--storm-scale", type=int, default=1, help="how many times as many rounds the storms run")
-    parser.addoption("--costly", action="store_true", help="only what starts processes or needs a database, in small sizes")
+    parser.addoption("--costly", action="store_true", help="only tests that start processes or need a database")
     parser.addoption("--full", action="store_true", help="full sizes, more examples, every row on both event loops")
 
 
