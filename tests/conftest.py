@@ -119,11 +119,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """More workers than there are processors: tests wait for processes and for time to pass, long ones most of all.
 
-    Each worker costs what it takes to collect all tests, so there is only one more where the tests are short.
+    Each worker costs what it takes to collect all tests, so there is only one more where the tests are short; and where
+    they need a browser, which keeps a processor busy by itself.
     """
     processors = os.cpu_count() or 1
-    long = config.option.full or config.option.costly or config.option.markexpr
-    return 2 * processors if long else processors + 1
+    waits = config.option.full or config.option.costly or "storm" in config.option.markexpr
+    return 2 * processors if waits else processors + 1
 
 
 @pytest.hookimpl(wrapper=True)

@@ -67,6 +67,7 @@ def test_quantiles_are_interpolated() -> None:
     assert (quantile([], 0.5), quantile([7], 0.95)) == (0, 7)
 
 
+@pytest.mark.full  # the values are kept, and compared above
 @pytest.mark.peer
 def test_the_kept_values_are_those_that_scipy_gives(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", tmp_path], check=True)

@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -63,18 +63,7 @@ def pyright(folder: Path) -> Found:
     return grouped([(one["file"], one["range"]["start"]["line"] + 1, one["message"]) for one in faults])
 
 
-@pytest.fixture(scope="module", params=[mypy, pyright], ids=["mypy", "pyright"])
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    """What a checker says of both programs."""
-    folder = tmp_path_factory.mktemp("program")
-    for name in ("right.py", "wrong.py"):
-        shutil.copy(DATA / name, folder)
-    (folder / "page.py").write_text("\n\n".join(python_in("docs/typing.md")))
-    (folder / "readme.py").write_text(python_in("README.md")[0])
-    for number, model in enumerate(python_in("docs/own_models.md")):
-        (folder / f"model_{number}.py").write_text(model)
-    said: Found = request.param(folder)
-    return said
+RIGHT = ("right.py", "page.py", "readme.py", "model_0.py", "model_1.py")
 
 
 def python_in(page: str) -> list[str]:
@@ -88,12 +77,16 @@ def marked(name: str) -> Mapping[int, str]:
     return {number: mark[1] for number, line in lines if (mark := re.search(r"# E: (.+)", line))}
 
 
-@pytest.mark.parametrize("program", ["right.py", "page.py", "readme.py", "model_0.py", "model_1.py"])
-def test_a_right_program_is_clean(found: Found, program: str) -> None:
-    assert found.get(program, {}) == {}
-
-
-def test_each_mistake_is_reported_and_nothing_else(found: Found) -> None:
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_each_mistake_is_reported_and_nothing_else(checker: Callable[[Path], Found], tmp_path: Path) -> None:
+    for name in ("right.py", "wrong.py"):
+        shutil.copy(DATA / name, tmp_path)
+    (tmp_path / "page.py").write_text("\n\n".join(python_in("docs/typing.md")))
+    (tmp_path / "readme.py").write_text(python_in("README.md")[0])
+    for number, model in enumerate(python_in("docs/own_models.md")):
+        (tmp_path / f"model_{number}.py").write_text(model)
+    found = checker(tmp_path)
+    assert {name: found[name] for name in RIGHT if name in found} == {}, "right programs"
     mistakes, seen = marked("wrong.py"), found.get("wrong.py", {})
     assert len(mistakes) > 30
     assert {line: mistakes[line] for line in mistakes.keys() - seen.keys()} == {}, "mistakes that are not reported"
