@@ -78,7 +78,7 @@ def pattern(shown: Sequence[str]) -> str:
     lines = []
     for line in shown:
         if line == "...":
-            lines.append(r"(?:.*\n)*?")
+            lines.append(r"(?:.*\n)*?.*?")  # a program may write into the line of another
             continue
         escaped = re.escape(line.removesuffix("..."))
         for what, instead in VARIES:

@@ -90,6 +90,8 @@ STRATEGIES: dict[str, Callable[[], Graph]] = {
     "llm_compiler": lambda: llm_compiler.llm_compiler(max_plans=2),
     "plan_and_execute": lambda: plan_and_execute.plan_and_execute(3, max_rounds=2),
 }
+FIRST = ("tool_user", "function_call", "react", "plan_and_solve", "rewoo")
+"""Those that are asked in small tests, too."""
 each = pytest.mark.parametrize("strategy", STRATEGIES)
 CLASSES = {"billing": "about money", "bugs": "about what does not work", "other": "everything else"}
 
@@ -122,7 +124,7 @@ def test_every_strategy_that_ships_is_here() -> None:
 
 @peer
 @once
-@pytest.mark.parametrize(("strategy", "way"), [*zip(STRATEGIES, itertools.cycle(WAYS), strict=False)])
+@pytest.mark.parametrize(("strategy", "way"), [*zip(sized(FIRST, STRATEGIES), itertools.cycle(WAYS), strict=False)])
 async def test_no_run_ends_because_of_a_reply(real_model: RealModel, strategy: str, way: str) -> None:
     assert set(await ends(real_model, strategy, way, QUESTIONS[: sized(1, 2)])) <= GOOD
 
