@@ -15,7 +15,7 @@ from uuid import uuid4
 import anyio
 import httpx2
 
-from orchestrator.errors import ToolDisconnected, ToolError
+from orchestrator.errors import ToolDisconnected, ToolError, ToolUnavailable
 from orchestrator.models.base import trace_headers
 from orchestrator.tools.mcp.elicitation import secret_in
 from orchestrator.tools.mcp.rounds import Asker
@@ -40,11 +40,23 @@ _ENDS = {
     "TASK_STATE_CANCELED": "was cancelled",
 }
 """States in which a task has ended, and what the agent then did, without a reply."""
-_NEEDS = {"TASK_STATE_AUTH_REQUIRED": "needs credentials, which a call cannot give: give them in headers="}
+_NEEDS = {
+    "TASK_STATE_AUTH_REQUIRED": "needs credentials, which a call cannot give: give them in headers=",
+    "": "answers with neither a reply nor the state of a task",
+}
 """States in which a task lives and cannot go on here, and why."""
 _GOING = ("TASK_STATE_WORKING", "TASK_STATE_SUBMITTED")
 _TEXT = {"type": "string"}
 _LONGEST_PAUSE = 600.0
+_MISSED = 10
+"""Maximum number of requests for the state of a task in a row that do not reach the agent."""
+_NOT_SENT = (
+    httpx2.ConnectError,
+    httpx2.ConnectTimeout,
+    httpx2.PoolTimeout,
+    httpx2.UnsupportedProtocol,
+    httpx2.ProxyError,
+)
 _LAST_CALL = 5.0
 """Seconds to tell an agent that its task is no longer wanted."""
 
@@ -139,7 +151,10 @@ class A2aAgent(Tool):
                 raise
             state = task["state"]
             if state in _GOING:
-                kept = {**_kept(task, kept), "waited": kept.get("waited", 0) + 1}
+                missed = kept.get("missed", 0) + 1 if "missed" in task else 0
+                if missed > _MISSED:
+                    raise ToolDisconnected(f"{task['missed']}; so it is not known what became of the task of the call")
+                kept = {**_kept(task, kept), "waited": kept.get("waited", 0) + 1, "missed": missed}
             elif state in _ENDS:
                 return _result(self.name, task)
             elif state != "TASK_STATE_INPUT_REQUIRED":
@@ -183,11 +198,12 @@ class A2aAgent(Tool):
         Raises:
             Suspend: a person is asked, or the run sleeps.
             ToolError: the person refuses.
+            ToolDisconnected: the agent does not take the answers, or does not know the task any more.
         """
         pause = min(self._poll * 2 ** min(kept.get("waited", 0), 10), _LONGEST_PAUSE)
         if "questions" not in kept:
             await (anyio.sleep(pause) if asker is None else asker.sleep_inside(key, pause, secret=secret))
-            return await self._rpc("GetTask", {"id": kept["task"]})
+            return await self._polled(kept["task"])
         parts = []
         for at, one in enumerate(kept["questions"]):
             assert asker is not None
@@ -208,7 +224,10 @@ class A2aAgent(Tool):
             parts.append({"data": said} if one["question"] else {"text": text})
         number, context = kept["round"], {"contextId": kept["context"]} if kept["context"] else {}
         message = {"messageId": f"{key}.{number}", "role": "ROLE_USER", "parts": parts, "taskId": kept["task"]}
-        return await self._send(message | context)
+        try:
+            return await self._send(message | context)
+        except (ToolError, ConnectionError) as error:
+            raise await self._left({"id": kept["task"]}, f"does not take the answers: {error}") from None
 
     async def _asked(self, task: Mapping[str, Any]) -> list[dict[str, Any]]:
         """Return what a task asks.
@@ -225,8 +244,8 @@ class A2aAgent(Tool):
         """Cancel a task that has not ended and cannot go on. Return the error: what it has done by then is unknown."""
         what = f"agent {self.name!r} {why}"
         try:
-            await self._end(str(task.get("id")))
-        except (ToolError, ConnectionError):
+            await self._end(str(task["id"]))
+        except (KeyError, ToolError, ConnectionError):
             return ToolDisconnected(f"{what}; its task could not be cancelled, so the outcome of the call is unknown")
         return ToolDisconnected(f"{what}; its task was cancelled, so the outcome of the call is unknown")
 
@@ -236,22 +255,38 @@ class A2aAgent(Tool):
     async def _settled(self, task: dict[str, Any]) -> dict[str, Any]:
         """Return a task, with its `state` and what its status says (`said`). Waits a little, if it goes on."""
         with anyio.move_on_after(self._patience):
-            while _state(task) in _GOING:
+            while _state(task) in _GOING and "missed" not in task:
                 await anyio.sleep(self._poll)
-                task = await self._rpc("GetTask", {"id": str(task.get("id"))})
+                task = await self._polled(str(task.get("id") or ""))
         said = _texts([_mapping(_mapping(task.get("status")).get("message"))])
         return {**task, "state": _state(task), "said": said}
+
+    async def _polled(self, task: str) -> dict[str, Any]:
+        """Return a task as it is now. One whose agent is not reached goes on, with the reason as `missed`.
+
+        Raises:
+            ToolDisconnected: the agent does not know it any more.
+        """
+        try:
+            return await self._rpc("GetTask", {"id": task})
+        except (ToolUnavailable, ConnectionError) as error:
+            return {"id": task, "status": {"state": _GOING[0]}, "missed": str(error)}
+        except ToolError as error:
+            raise ToolDisconnected(f"{error}; so the outcome of the call is unknown") from None
 
     async def _send(self, message: Mapping[str, Any]) -> dict[str, Any]:
         found = await self._rpc("SendMessage", {"message": message, "configuration": {"returnImmediately": True}})
         if isinstance(found.get("message"), Mapping):  # a reply without a task
-            return {"artifacts": [found["message"]]}
+            return {"status": {"state": "TASK_STATE_COMPLETED"}, "artifacts": [found["message"]]}
         return dict(_mapping(found.get("task")))
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     async def _card(self) -> Mapping[str, Any]:
-        card = await self._request("GET", f"{self._url}{CARD}", None)
+        try:
+            card = await self._request("GET", f"{self._url}{CARD}", None)
+        except ConnectionError as error:
+            raise ToolUnavailable(str(error)) from None
         if not isinstance(card.get("name"), str):
             raise ToolError(f"{self._url}{CARD} is not the card of an A2A agent")
         return card
@@ -283,6 +318,13 @@ class A2aAgent(Tool):
         return dict(_mapping(found.get("result")))
 
     async def _request(self, method: str, url: str, body: object) -> Mapping[str, Any]:
+        """Make a request, and return the JSON object in the answer; empty if it is another value.
+
+        Raises:
+            ToolUnavailable: the request did not arrive, or was not taken.
+            ToolDisconnected: it may have been taken, and the answer is lost or cannot be read.
+            ToolError: `url` is no address.
+        """
         headers = httpx2.Headers({**self._headers, "A2A-Version": "1.0", "Accept": "application/json"})
         traced = trace_headers.get()
         for name, value in {} if traced is None else traced().items():
@@ -296,22 +338,24 @@ class A2aAgent(Tool):
                 async for piece in response.aiter_bytes():
                     data += piece
                     if len(data) > _LONGEST:
-                        raise ToolError(f"agent {self.name!r} sends more than {_LONGEST:,} bytes")
-                if response.status_code != 200:
-                    raise ToolError(f"agent {self.name!r}: HTTP {response.status_code} at {url}")
-        except httpx2.TransportError as error:
-            raise ConnectionError(f"agent {self.name!r} at {url}: {error or type(error).__name__}") from None
+                        raise ToolDisconnected(f"agent {self.name!r} sends more than {_LONGEST:,} bytes")
+                if (status := response.status_code) != 200:  # a gateway may have lost the answer, except with 503
+                    kind = ToolDisconnected if (status < 300 or status >= 500) and status != 503 else ToolUnavailable
+                    raise kind(f"agent {self.name!r}: HTTP {status} at {url}")
+        except (httpx2.TransportError, httpx2.DecodingError) as error:
+            kind = ToolUnavailable if isinstance(error, _NOT_SENT) else ToolDisconnected
+            raise kind(f"agent {self.name!r} at {url}: {str(error) or type(error).__name__}") from None
         except httpx2.InvalidURL as error:
             raise ToolError(f"agent {self.name!r}: {url!r} is not an address: {error}") from None
         try:
             found = json.loads(exactly_without(data.decode(), self._secrets))
         except (ValueError, RecursionError):
-            raise ToolError(f"agent {self.name!r} does not answer with JSON at {url}") from None
+            raise ToolDisconnected(f"agent {self.name!r} does not answer with JSON at {url}") from None
         return _mapping(found)
 
 
 def _state(task: Mapping[str, Any]) -> str:
-    return str(_mapping(task.get("status")).get("state", "TASK_STATE_COMPLETED"))
+    return str(_mapping(task.get("status")).get("state") or "")
 
 
 def _kept(task: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,7 +364,7 @@ def _kept(task: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ToolDisconnected: it has no usable id, so it cannot be followed.
     """
-    ids = {"task": str(task.get("id") or ""), "context": str(task.get("contextId") or "")}
+    ids = {"task": str(task.get("id") or ""), "context": str(task.get("contextId") or before.get("context", ""))}
     if not ids["task"] or max(map(len, ids.values())) > _LONGEST_ID:
         raise ToolDisconnected("the agent made a task without a usable id, so the outcome of the call is unknown")
     return {**ids, "round": before.get("round", 0)}

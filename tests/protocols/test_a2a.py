@@ -26,7 +26,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from pydantic import BaseModel
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from orchestrator import Approve, Context, Deny, Executor, Graph, Retry, node
@@ -34,6 +34,7 @@ from orchestrator.models import Reply, ToolCall
 from orchestrator.nodes import Ask
 from orchestrator.otel import OpenTelemetry
 from orchestrator.protocols import A2aAgent, A2aPush, a2a_app
+from orchestrator.protocols.conversation import FOR_PEOPLE
 from orchestrator.strategies.chat import chat
 from orchestrator.testing import ScriptedModel
 from orchestrator.web.streams import OpenStreams
@@ -664,6 +665,125 @@ def test_a_call_whose_agent_needs_credentials_is_not_repeated_unless_a_person_sa
     assert question.kind == "unknown_outcome"
     assert "needs credentials" in question.payload["error"]
     assert [one["method"] for one in requests] == ["SendMessage", "CancelTask"]
+
+
+@contextmanager
+def scripted(*answers: Any) -> Iterator[tuple[str, list[str]]]:
+    """An agent that answers each request with the next of these, and then with the last. Gives its address and the
+    methods that were requested.
+
+    Args:
+        answers: parts of JSON-RPC responses; or an HTTP status or a body, which is none.
+    """
+    port, methods = free_port(), list[str]()
+    interface = {"url": f"http://127.0.0.1:{port}/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+
+    async def card(request: Request) -> JSONResponse:
+        return JSONResponse({"name": "a", "supportedInterfaces": [interface]})
+
+    async def answer(request: Request) -> Response:
+        found = answers[min(len(methods), len(answers) - 1)]
+        methods.append((await request.json())["method"])
+        if isinstance(found, dict):
+            return JSONResponse({"jsonrpc": "2.0", "id": "1", **found})
+        return Response(status_code=found) if isinstance(found, int) else Response(found)
+
+    def make(executor: Executor) -> Starlette:
+        app = Starlette(routes=[Route("/.well-known/agent-card.json", card), Route("/", answer, methods=["POST"])])
+        app.state.streams = OpenStreams(10)
+        return app
+
+    with served(make, port=port):
+        yield interface["url"], methods
+
+
+@node(retry=Retry(attempts=2, wait=0, jitter=0, on=("Exception",)))
+async def consult(state: Order, ctx: Context) -> dict[str, object]:
+    return {"topic": str((await ctx.tool("shop", check=True, message="hi")).output)}
+
+
+consults = Graph(
+    name="consults", state=Order, nodes={"consult": consult}, edges="START -> consult -> END", output="topic"
+)
+
+
+def _consulted(url: str, **options: Any) -> Any:
+    """A run of an irreversible call, when it has ended or a person is asked."""
+    tool = A2aAgent(url, name="shop", description="", poll=0.001, **{"patience": 0.01, **options})
+
+    async def talk() -> Any:
+        async with Executor(graphs=[consults], tools=[tool]) as executor:
+            run = await executor.start(consults, {})
+            while run.status in ("running", "paused") and not any(one.kind in FOR_PEOPLE for one in run.waiting):
+                await anyio.sleep(0.01)
+                run = await executor.load(run.run_id)
+            return run
+
+    return anyio.run(talk)
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (502, "HTTP 502"),
+        ("<html>", "does not answer with JSON"),
+        ("x" * (9 << 20), "sends more than"),
+        ({"result": {}}, "answers with neither a reply nor the state of a task; its task could not be cancelled"),
+        ({"result": {"kind": "task", "id": "t", "status": {"state": "working"}}}, "with neither a reply nor"),
+        ({"result": {"task": {"id": "t"}}}, "with neither a reply nor the state of a task; its task was cancelled"),
+    ],
+)
+def test_a_message_whose_answer_is_lost_may_have_arrived(answer: Any, why: str) -> None:
+    with scripted(answer, {"result": {}}) as (url, _):
+        (question,) = _consulted(url).waiting
+    assert question.kind == "unknown_outcome"
+    assert why in question.payload["error"]
+
+
+@pytest.mark.parametrize("status", [404, 503, None])
+def test_a_message_that_did_not_arrive_is_no_unknown_outcome(status: int | None) -> None:
+    with scripted(status) as (url, _):
+        run = _consulted(url if status else "http://127.0.0.1:9/")
+    assert run.status == "failed"
+    assert (f"HTTP {status}" if status else "http://127.0.0.1:9/") in str(run.error)
+
+
+@pytest.mark.parametrize("patience", [0, 5])
+@pytest.mark.parametrize("lost", [502, 503, "<html>"])
+def test_a_task_outlives_requests_for_its_state_that_are_lost(lost: Any, patience: float) -> None:
+    task = {"id": "t", "artifacts": [{"parts": [{"text": "Soup."}]}], "status": {"state": "TASK_STATE_COMPLETED"}}
+    with scripted({"result": _task("WORKING")}, lost, lost, {"result": task}) as (url, methods):
+        run = _consulted(url, patience=patience)
+    assert run.output == "Soup."
+    assert methods == ["SendMessage", "GetTask", "GetTask", "GetTask"]
+
+
+def test_what_became_of_a_task_is_unknown_if_its_agent_forgets_it_or_stays_away() -> None:
+    gone = {"error": {"code": -32001, "message": "no such task"}}
+    with scripted({"result": _task("WORKING")}, gone) as (url, methods):
+        (question,) = _consulted(url).waiting
+    assert question.kind == "unknown_outcome"
+    assert question.payload["error"] == "agent 'shop': no such task; so the outcome of the call is unknown"
+    with scripted({"result": _task("WORKING")}, 503) as (url, methods):
+        (question,) = _consulted(url).waiting
+    assert "it is not known what became of the task" in question.payload["error"]
+    assert methods == ["SendMessage", *["GetTask"] * 11]
+
+
+def test_a_task_that_does_not_take_the_answers_is_cancelled() -> None:
+    asks = {"result": _task("INPUT_REQUIRED", {"text": "Which?"})}
+    with scripted(asks, {"error": {"code": -32602, "message": "too late"}}, {"result": {}}) as (url, methods):
+        tool = A2aAgent(url, name="shop", description="")
+
+        async def talk() -> Any:
+            async with Executor(graphs=[consults], tools=[tool]) as executor:
+                run = await executor.start(consults, {})
+                return await executor.answer(run.run_id, run.waiting[0].id, "this")
+
+        (question,) = anyio.run(talk).waiting
+    assert question.kind == "unknown_outcome"
+    assert "does not take the answers: agent 'shop': too late; its task was cancelled" in question.payload["error"]
+    assert methods == ["SendMessage", "SendMessage", "CancelTask"]
 
 
 def test_what_an_agent_says_is_bounded_and_has_none_of_the_headers() -> None:
