@@ -32,6 +32,8 @@ _PROVIDERS = {"openai": "openai", "responses": "openai", "anthropic": "anthropic
 """Word for a model in references -> its provider's name in the conventions."""
 _MOST = 100_000
 """Maximum number of characters of the messages, arguments or result of one span."""
+_LONGEST_SECRET = 4_000
+"""Characters before a cut in which a secret may be that is no longer recognised as one."""
 _OPTIONS = {
     "max_tokens": n.REQUEST_MAX_TOKENS,
     "temperature": n.REQUEST_TEMPERATURE,
@@ -249,13 +251,20 @@ def _number(value: object) -> float | int | None:
 
 def words(text: str) -> str:
     """Return a text without secrets. A long one is cut."""
-    return shown(redact(without_known(text[:_MOST])))
+    return shown(_beginning(text))
+
+
+def _beginning(text: str, most: int = _MOST) -> str:
+    """Return at most this many characters of a text, without secrets: one that the cut goes through is left out."""
+    if len(text) <= most:
+        return redact(without_known(text))
+    return redact(without_known(text[:most]))[:-_LONGEST_SECRET]
 
 
 def _text(value: object) -> str:
     """Return a value as JSON, without secrets. A long one is cut."""
     text = json.dumps(without_known_in(value), ensure_ascii=False, default=str)
-    return redact(text[:_MOST]) if len(text) > _MOST else json.dumps(redacted(json.loads(text)), ensure_ascii=False)
+    return _beginning(text) if len(text) > _MOST else json.dumps(redacted(json.loads(text)), ensure_ascii=False)
 
 
 def _messages(given: object, **more: str) -> str:
@@ -272,7 +281,7 @@ def _messages(given: object, **more: str) -> str:
 
 
 def _message(given: Mapping[str, Any]) -> dict[str, object]:
-    content, result = str(given.get("content") or "")[: _MOST // 4], given.get("tool_call_id")
+    content, result = _beginning(str(given.get("content") or ""), _MOST // 4), given.get("tool_call_id")
     parts: list[dict[str, object]] = []
     if result is not None:
         parts.append({"type": "tool_call_response", "id": result, "response": content})

@@ -475,6 +475,29 @@ async def test_content_of_any_size_is_cut(traces: Traces) -> None:
     assert 1000 < len(str(attributes["gen_ai.input.messages"])) < 200_000
 
 
+@pytest.mark.parametrize("most", [25_000, 100_000])
+async def test_a_secret_that_a_cut_goes_through_is_not_shown_in_part(traces: Traces, most: int) -> None:
+    key = f"sk-{'ABCDEFGHIJ' * 4}"
+    text = f"{'word ' * (most // 5 - 2)}{key}{' word' * 1000}"
+
+    @tool
+    def show(text: str) -> str:
+        """Show a text."""
+        return text
+
+    @node
+    async def work(state: Log, ctx: Context) -> Update:
+        await ctx.model.complete(text)
+        await ctx.tool("show", text=text)
+        raise LookupError(text)
+
+    async with Executor(model=ScriptedModel(["yes"]), tools=[show], tracing=traces.tracing(content=True)) as executor:
+        await executor.start(single(work), "x")
+    said = [f"{span.attributes} {span.status.description}" for span in traces.spans]
+    assert sum("word word" in one for one in said) >= 3
+    assert not any("sk-AB" in one for one in said)
+
+
 async def test_the_message_of_an_error_is_redacted_like_other_content(traces: Traces) -> None:
     @node
     async def fails(state: Log) -> Update:
