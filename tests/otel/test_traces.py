@@ -475,10 +475,10 @@ async def test_content_of_any_size_is_cut(traces: Traces) -> None:
     assert 1000 < len(str(attributes["gen_ai.input.messages"])) < 200_000
 
 
-@pytest.mark.parametrize("most", [25_000, 100_000])
-async def test_a_secret_that_a_cut_goes_through_is_not_shown_in_part(traces: Traces, most: int) -> None:
+@pytest.mark.parametrize("at", [24_990, 99_980])
+async def test_a_secret_that_a_cut_goes_through_is_not_shown_in_part(traces: Traces, at: int) -> None:
     key = f"sk-{'ABCDEFGHIJ' * 4}"
-    text = f"{'word ' * (most // 5 - 2)}{key}{' word' * 1000}"
+    text = f"{'word ' * (at // 5)}{key}{' word' * 1000}"
 
     @tool
     def show(text: str) -> str:
