@@ -125,7 +125,7 @@ def test_a_budget_and_a_scorer_of_ones_own(place: Shell) -> None:
     assert own.json["scorers"] == ["never"]
     raising = place("eval", "rows.jsonl", "rewoo", "--scorer", "own.py:raising", "--approve", "none")
     assert raising.code == 0, raising.err
-    assert "scorer 'raising' failed at row 'r2'" in raising.out
+    assert "scorer 'raising' failed at row 'r" in raising.out  # the one that ends first
     assert "AttributeError" in raising.out
 
 
