@@ -308,7 +308,7 @@ class McpConnection:
                 ):
                     await live.session.greet(probe=probe, patient=bool(self._stateless))
                     live.greeted = True
-                    live.listed = await live.session.tools()
+                    live.listed = await live.session.tools(hidden(self.server))
                     live.ready.set()
                     async with anyio.create_task_group() as listening:
                         listening.start_soon(live.session.listen, changed)
@@ -337,7 +337,7 @@ class McpConnection:
         live.stale = False  # later changes are reported again
         try:
             with anyio.fail_after(self._patience):
-                live.listed = await live.session.tools()
+                live.listed = await live.session.tools(hidden(self.server))
         except (MCPError, TimeoutError, ValueError) as error:
             live.stale = True
             raise self._unavailable(f"its tools cannot be listed: {self._words(error)}", live) from None

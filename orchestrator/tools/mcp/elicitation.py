@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from orchestrator.errors import ToolError
 from orchestrator.redaction import BLANK, redacted
 from orchestrator.tools.mcp.session import REFUSED
-from orchestrator.tools.mcp.untrusted import checked_schema, plain, seen, without
+from orchestrator.tools.mcp.untrusted import checked_schema, plain, seen, seen_in, without
 from orchestrator.tools.validation import BY_NAME, INNER, LISTS, referred
 
 MOST_ROUNDS = 10
@@ -61,7 +61,7 @@ def form_of(request: object, server: str, secrets: tuple[str, ...]) -> Form:
     Args:
         request: the request.
         server: the server's name.
-        secrets: values that are blanked in the prompt.
+        secrets: values that are blanked in the prompt and in descriptions of fields.
 
     Raises:
         ToolError: it is refused.
@@ -85,7 +85,7 @@ def form_of(request: object, server: str, secrets: tuple[str, ...]) -> Form:
     if mode != "form":
         raise refused(server, f"asks in the mode {plain(str(mode))[:100]!r}, which is unknown")
     try:
-        schema = checked_schema(form.get("requestedSchema"))
+        schema = seen_in(checked_schema(form.get("requestedSchema")), secrets)
     except ValueError as error:
         raise refused(server, f"asks with a schema that cannot be used: {error}") from None
     if name := secret_in(schema):

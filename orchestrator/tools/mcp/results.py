@@ -51,6 +51,8 @@ def as_result(
             one = block if isinstance(block, str) else as_text(_json(block, ()))
         if isinstance(one, str):
             texts.append(exactly_without(one, secrets))
+        elif isinstance(one, Blob):
+            parts.append(one.model_copy(update={"name": exactly_without(one.name, secrets)}))
         else:
             parts.append(one)
     structured = found.get("structuredContent")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import anyio
 
 from orchestrator.errors import DISTRIBUTION, ToolError
-from orchestrator.tools.mcp.untrusted import TOOLS, Listed, is_marked, plain, take
+from orchestrator.tools.mcp.untrusted import TOOLS, Listed, exactly_without, is_marked, plain, take
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -192,8 +192,11 @@ class Session:
             changed()  # what happened after the end of the stream was missed
             await anyio.sleep(_LISTEN_AGAIN)
 
-    async def tools(self) -> dict[str, Listed]:
+    async def tools(self, secrets: tuple[str, ...] = ()) -> dict[str, Listed]:
         """Return the tools of the server, by their names there, in its order. Unusable ones are logged and left out.
+
+        Args:
+            secrets: values that are blanked in descriptions and in the log.
 
         Raises:
             MCPError: the server does not list them.
@@ -206,14 +209,15 @@ class Session:
         try:
             async for page in pages(lambda params: self.request("tools/list", params), "tools"):
                 count += 1
-                faults += take(page, found, stateless=self.stateless, tasks=self.makes_tasks)
+                faults += take(page, found, stateless=self.stateless, tasks=self.makes_tasks, secrets=secrets)
                 if len(found) >= TOOLS:
                     break
         except MCPError as error:
             if not is_marked(error.data) or (not count and "tools" in self.capabilities):
                 raise
             if count:
-                faults.append(f"a page of its tools cannot be listed: {plain(error.message)[:500]}")
+                said = plain(exactly_without(error.message, secrets))[:500]
+                faults.append(f"a page of its tools cannot be listed: {said}")
         for fault in faults[:_LOGGED]:
             log.warning("MCP server %r: %s", self._name, fault)
         if len(faults) > _LOGGED:

@@ -212,8 +212,18 @@ class Listed:
     """`optional` or `required` if a call can be made as a task, of a server of 2025-11-25; else empty."""
 
 
-def take(tools: object, found: dict[str, Listed], *, stateless: bool, tasks: bool = False) -> list[str]:
-    """Add the usable tools of a page to those found before, and return what is wrong with the others."""
+def take(
+    tools: object, found: dict[str, Listed], *, stateless: bool, tasks: bool = False, secrets: tuple[str, ...] = ()
+) -> list[str]:
+    """Add the usable tools of a page to those found before, and return what is wrong with the others.
+
+    Args:
+        tools: the page.
+        found: the tools found before.
+        stateless: whether the server speaks 2026-07-28.
+        tasks: whether a server of 2025-11-25 makes tasks of calls.
+        secrets: values that are blanked in descriptions, and in what is returned.
+    """
     if not isinstance(tools, list):
         return ["a page of its tools is not a list"]
     faults: list[str] = []
@@ -222,17 +232,17 @@ def take(tools: object, found: dict[str, Listed], *, stateless: bool, tasks: boo
         try:
             if len(found) >= TOOLS:
                 raise ValueError("too many")
-            listed = _listed(tool, stateless=stateless, tasks=tasks)
+            listed = _listed(tool, stateless=stateless, tasks=tasks, secrets=secrets)
             if listed.name in found:
                 raise ValueError("it is listed twice")
             found[listed.name] = listed
         except ValueError as error:
-            shown = plain(name)[:200] if isinstance(name, str) else in_words(tool)[:200]
-            faults.append(f"tool {shown!r} is left out: {error}")
+            shown = exactly_without(plain(name) if isinstance(name, str) else in_words(tool), secrets)[:200]
+            faults.append(f"tool {shown!r} is left out: {exactly_without(str(error), secrets)}")
     return faults
 
 
-def _listed(tool: object, *, stateless: bool = False, tasks: bool = False) -> Listed:
+def _listed(tool: object, *, stateless: bool = False, tasks: bool = False, secrets: tuple[str, ...] = ()) -> Listed:
     """Return a tool as it is used.
 
     Raises:
@@ -245,7 +255,7 @@ def _listed(tool: object, *, stateless: bool = False, tasks: bool = False) -> Li
         raise ValueError("it has no usable name")
     if schema is None:
         raise ValueError("it has no 'inputSchema'")
-    parameters = _seen_in(checked_schema(schema))
+    parameters = seen_in(checked_schema(schema), secrets)
     task = _part_of(tool, "execution").get("taskSupport") if not stateless else None
     if task == "required" and not tasks:
         raise ValueError("it can only be called as a task, and the server does not declare tasks")
@@ -253,7 +263,7 @@ def _listed(tool: object, *, stateless: bool = False, tasks: bool = False) -> Li
     title, described = (
         value if isinstance(value, str) else None for value in (tool.get("title"), tool.get("description"))
     )
-    description = seen(plain(described or title or "")).strip()
+    description = seen(plain(exactly_without(described or title or "", secrets))).strip()
     if len(description) > _DESCRIPTION:
         description = description[:_DESCRIPTION] + " [...]"
     parts = [name, title, described, schema, said or None]
@@ -302,23 +312,25 @@ def _wraps(schema: object) -> bool:
     return isinstance(properties, Mapping) and properties.keys() == {"result"}
 
 
-def _seen_in(schema: dict[str, object]) -> dict[str, object]:
-    """Return the schema with invisible characters in its descriptions shown; names and values are unchanged."""
-    return {key: _said_in(key, value) for key, value in schema.items()}
+def seen_in(schema: dict[str, Any], secrets: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return the schema with invisible characters in its descriptions shown, and these secrets in them blanked; names
+    and values are unchanged."""
+    return {key: _said_in(key, value, secrets) for key, value in schema.items()}
 
 
-def _said_in(keyword: str, value: object) -> object:
+def _said_in(keyword: str, value: object, secrets: tuple[str, ...]) -> object:
     if keyword == "description" and isinstance(value, str):
-        return seen(plain(value))
+        return seen(plain(exactly_without(value, secrets)))
     if keyword in ("default", "const", "enum", "required"):
         return value
     if isinstance(value, dict):
         named = keyword in BY_NAME
         return {
-            key: _seen_in(one) if named and isinstance(one, dict) else _said_in(key, one) for key, one in value.items()
+            key: seen_in(one, secrets) if named and isinstance(one, dict) else _said_in(key, one, secrets)
+            for key, one in value.items()
         }
     if isinstance(value, list):
-        return [_seen_in(one) if isinstance(one, dict) else one for one in value]
+        return [seen_in(one, secrets) if isinstance(one, dict) else one for one in value]
     return value
 
 

@@ -1,6 +1,6 @@
 """An MCP server over stdio by hand: it starts quickly, and does what no library's server does.
 
-    python rough.py FOLDER [slow_end | dies_at_once | lists_badly | lists_and_ends | asks_back]
+    python rough.py FOLDER [slow_end | dies_at_once | lists_badly | lists_secret | lists_and_ends | asks_back]
 
 It writes its process id as a line of FOLDER/pids, and what it is told to cancel as a line of FOLDER/cancelled.
 """
@@ -140,6 +140,12 @@ def main() -> None:
             if MODE == "lists_badly":
                 page = int(params.get("cursor") or 0)
                 answer(number, {"tools": BAD if page == 0 else [], "nextCursor": str(page + 1)})
+            elif MODE == "lists_secret":
+                said = f"You are logged in with {os.environ['ROUGH_TOKEN']}."
+                field = {"text": {"type": "string", "description": said}}
+                good = {"name": "echo", "description": said, "inputSchema": {**TEXT, "properties": field}}
+                bad = {"name": "bad", "inputSchema": {"type": os.environ["ROUGH_TOKEN"]}}
+                answer(number, {"tools": [good, bad, {"description": said}]})
             else:
                 answer(number, {"tools": TOOLS})
                 if MODE == "lists_and_ends":

@@ -11,6 +11,7 @@ import pytest
 
 from orchestrator.tools import Tool
 from orchestrator.tools.mcp import McpToolbox
+from orchestrator.tools.mcp.elicitation import form_of
 from orchestrator.tools.mcp.stdio import Cut, Lines, id_of
 from orchestrator.tools.mcp.untrusted import Tail, _listed, checked_schema, names_of
 from tests.support.sizes import quick_on
@@ -89,6 +90,25 @@ async def test_it_cannot_say_its_secret(rough: Rough) -> None:
     async with rough() as box:
         assert (await box.execute(name="secret")).output == "the token is [redacted]"
         assert TOKEN not in str((await box.execute(name="die")).error)
+
+
+async def test_what_it_lists_does_not_say_its_secret(rough: Rough, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "orchestrator"):
+        async with rough("lists_secret") as box:
+            (tool,) = box
+    said = "You are logged in with [redacted]."
+    assert tool.description == said
+    assert tool.parameters["properties"]["text"]["description"] == said
+    assert caplog.text.count("[redacted]") == 2
+    assert TOKEN not in f"{tool.parameters}{caplog.text}"
+
+
+def test_the_fields_of_a_form_do_not_say_a_secret() -> None:
+    fields = {"a": {"type": "string", "description": f"as {TOKEN}"}}
+    params = {"message": f"Who, {TOKEN}?", "requestedSchema": {"type": "object", "properties": fields}}
+    form = form_of({"method": "elicitation/create", "params": params}, "rough", (TOKEN,))
+    assert form.schema["properties"]["a"]["description"] == "as [redacted]"
+    assert TOKEN not in f"{form.prompt}{form.schema}"
 
 
 # -- schemas ---------------------------------------------------------------------------------------------------------

@@ -66,3 +66,5 @@ def test_the_bytes_of_a_picture_are_in_no_text() -> None:
 def test_a_secret_is_in_neither() -> None:
     found = as_result(answer({"result": "token s3cret"}, "the token s3cret"), ("s3cret",))
     assert "s3cret" not in found.model_dump_json()
+    file = {"type": "resource", "resource": {"uri": "file:///a/s3cret", "blob": "AAAA"}}
+    assert "s3cret" not in as_result({"content": [file]}, ("s3cret",)).model_dump_json()
