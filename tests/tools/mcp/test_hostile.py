@@ -98,9 +98,10 @@ async def test_what_it_lists_does_not_say_its_secret(rough: Rough, caplog: pytes
             (tool,) = box
     said = "You are logged in with [redacted]."
     assert tool.description == said
-    assert tool.parameters["properties"]["text"]["description"] == said
+    parameters: Any = tool.parameters
+    assert parameters["properties"]["text"]["description"] == said
     assert caplog.text.count("[redacted]") == 2
-    assert TOKEN not in f"{tool.parameters}{caplog.text}"
+    assert TOKEN not in f"{parameters}{caplog.text}"
 
 
 def test_the_fields_of_a_form_do_not_say_a_secret() -> None:
